@@ -1,0 +1,200 @@
+"""The idea: risk measures of the per-step reward, and the reward that optimises them.
+
+A concave utility `u` with `u(0) = 0` makes a risk measure, the optimized certainty equivalent
+
+    value(R) = max over y of  E[y + u(R - y)]
+
+so that "maximise value over policies" is "maximise over policies and one number y". For a fixed
+`y` that is an ordinary, risk-neutral problem with the augmented reward
+
+    augment(r, y) = u(r - y) - u(-y)
+
+whose shift makes `augment(0, y) = 0`, so a finished episode keeps the value 0. Mean-variance
+policy iteration alternates: `y <- dual(R)`, then improve the policy on `augment(r, y)`. Both
+steps can only increase `value`.
+
+    measure              u(t)                                  dual, the best y
+    MeanVariance(lam)    t - lam t^2                           E[R]
+    CVaR(level, w)       (1 - w) t - w max(-t, 0) / level      the level-quantile of R
+    Entropic(beta)       (1 - exp(-beta t)) / beta             -log(E exp(-beta R)) / beta
+
+A new measure is a subclass with a `utility` and a `dual`; no other file changes.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from mvpi import stats
+from mvpi.stats import check_level, check_number
+
+Array = npt.NDArray[np.float64]
+
+_LARGEST_EXPONENT = 700.0
+"""`exp` of more than this overflows; utilities saturate there instead."""
+
+
+class Risk(ABC):
+    """A risk measure of the per-step reward: a concave `utility` and its best `y`."""
+
+    @abstractmethod
+    def utility(self, t: npt.ArrayLike) -> Array:
+        """`u(t)`: concave, not decreasing near 0, with `u(0) = 0`."""
+
+    @abstractmethod
+    def dual(self, rewards: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> float:
+        """The `y` that maximises `E[y + u(R - y)]`."""
+
+    def slope(self, t: npt.ArrayLike) -> Array:
+        """The left derivative of `u`; the default takes a difference quotient."""
+        t = np.asarray(t, dtype=np.float64)
+        step = 1e-7 * (1.0 + np.abs(t))
+        return np.asarray((self.utility(t) - self.utility(t - step)) / step)
+
+    def augment(self, rewards: npt.ArrayLike, y: float) -> Array:
+        """`u(r - y) - u(-y)`: the reward a risk-neutral method should maximise."""
+        r = np.asarray(rewards, dtype=np.float64)
+        return self.utility(r - y) - self.utility(-y)
+
+    def value(self, rewards: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> float:
+        """`max over y of E[y + u(R - y)]`: how good the rewards are at this risk aversion."""
+        y = self.dual(rewards, weights)
+        return y + stats.mean(self.utility(np.asarray(rewards, dtype=np.float64) - y), weights)
+
+
+@dataclass(frozen=True)
+class MeanVariance(Risk):
+    """`E[R] - risk_aversion * Var(R)`; 0 is risk-neutral.
+
+    >>> MeanVariance(0.5).value([1, 3])
+    1.5
+    """
+
+    risk_aversion: float
+
+    def __post_init__(self) -> None:
+        check_number(self.risk_aversion, "risk_aversion", at_least=0.0)
+
+    def utility(self, t: npt.ArrayLike) -> Array:
+        t = np.asarray(t, dtype=np.float64)
+        return np.asarray(t - self.risk_aversion * t**2)
+
+    def dual(self, rewards: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> float:
+        return stats.mean(rewards, weights)
+
+    def augment(self, rewards: npt.ArrayLike, y: float) -> Array:
+        """`r - lam r^2 + 2 lam r y`, as the paper writes it: nothing cancels when y is large."""
+        r = np.asarray(rewards, dtype=np.float64)
+        return np.asarray(r * (1.0 + self.risk_aversion * (2.0 * y - r)))
+
+
+@dataclass(frozen=True)
+class CVaR(Risk):
+    """`(1 - weight) E[R] + weight CVaR_level(R)`: care for the worst `level` share of steps.
+
+    >>> CVaR(level=0.5).value([1, 2, 3, 4])
+    1.5
+    """
+
+    level: float
+    weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_level(self.level)
+        check_number(self.weight, "weight", at_least=0.0, at_most=1.0)
+
+    def utility(self, t: npt.ArrayLike) -> Array:
+        t = np.asarray(t, dtype=np.float64)
+        shortfall = np.maximum(-t, 0.0) / self.level
+        return np.asarray((1.0 - self.weight) * t - self.weight * shortfall)
+
+    def slope(self, t: npt.ArrayLike) -> Array:
+        falling = np.asarray(t, dtype=np.float64) <= 0.0
+        return np.asarray((1.0 - self.weight) + self.weight / self.level * falling)
+
+    def dual(self, rewards: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> float:
+        return stats.quantile(rewards, self.level, weights)
+
+
+@dataclass(frozen=True)
+class Entropic(Risk):
+    """`-log(E[exp(-risk_aversion * R)]) / risk_aversion`; 0 is risk-neutral.
+
+    >>> round(Entropic(1.0).value([0, 1000]), 6)
+    0.693147
+    """
+
+    risk_aversion: float
+
+    def __post_init__(self) -> None:
+        check_number(self.risk_aversion, "risk_aversion", at_least=0.0)
+
+    def utility(self, t: npt.ArrayLike) -> Array:
+        t = np.asarray(t, dtype=np.float64)
+        if self.risk_aversion == 0.0:
+            return t
+        exponent = np.minimum(-self.risk_aversion * t, _LARGEST_EXPONENT)
+        return np.asarray(-np.expm1(exponent) / self.risk_aversion)
+
+    def dual(self, rewards: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> float:
+        r, w = stats.distribution(rewards, weights)
+        beta = self.risk_aversion
+        if beta == 0.0:
+            return stats.mean(r, w)
+        worst = float(r.min() if w is None else r[w > 0].min())
+        exponent = -beta * np.maximum(r - worst, 0.0)
+        total = stats.mean(np.exp(exponent), w)
+        # Two forms of one logarithm: the first keeps the digits of a small risk aversion.
+        log = math.log1p(stats.mean(np.expm1(exponent), w)) if total > 0.5 else math.log(total)
+        return worst - log / beta
+
+    def value(self, rewards: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> float:
+        """The same number as `dual`: at the best `y` the expected utility is 0."""
+        return self.dual(rewards, weights)
+
+
+@dataclass(frozen=True)
+class VarianceBudget(Risk):
+    """The largest `E[R]` with `Var(R) <= limit`: mean-variance at a risk aversion to be found.
+
+    `risk_aversion` is the current price of variance, 0 to begin with; whoever optimises raises
+    it while the variance is above the limit. Rewards are augmented as for
+    `MeanVariance(risk_aversion)`. `value` is the Lagrangian
+    `E[R] - risk_aversion * (Var(R) - limit)`, which at the optimum is the mean.
+    """
+
+    limit: float
+    risk_aversion: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_number(self.limit, "limit", at_least=0.0)
+        check_number(self.risk_aversion, "risk_aversion", at_least=0.0)
+
+    def utility(self, t: npt.ArrayLike) -> Array:
+        return MeanVariance(self.risk_aversion).utility(t)
+
+    def dual(self, rewards: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> float:
+        return stats.mean(rewards, weights)
+
+    def augment(self, rewards: npt.ArrayLike, y: float) -> Array:
+        return MeanVariance(self.risk_aversion).augment(rewards, y)
+
+    def value(self, rewards: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> float:
+        lagrangian = MeanVariance(self.risk_aversion).value(rewards, weights)
+        return lagrangian + self.risk_aversion * self.limit
+
+
+def as_risk(risk: Risk | float) -> Risk:
+    """`risk` itself, or `MeanVariance(x)` for a plain number `x`.
+
+    >>> as_risk(1)
+    MeanVariance(risk_aversion=1.0)
+    """
+    if isinstance(risk, Risk):
+        return risk
+    return MeanVariance(check_number(risk, "risk_aversion", at_least=0.0))

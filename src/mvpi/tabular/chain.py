@@ -1,0 +1,216 @@
+"""The Markov chain of one policy: its values and its occupancy.
+
+For a policy with transition matrix `P` (S x S), rewards `r`, start `mu` and discount `g`:
+
+    values        v = r + g P v                     (g < 1)
+                  v = r - gain + P v                (g = 1, unichain; v up to a constant)
+    occupancy     d = (1 - g) mu + g P' d           (g < 1)
+                  d = P' d,  sum d = 1              (g = 1)
+
+Both are solved by correcting an approximation until its residual is small: up to `DIRECT_UP_TO`
+states by dense linear algebra, above by the iterative methods of `mvpi.tabular.linear`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
+
+from mvpi.errors import InputError
+
+if TYPE_CHECKING:
+    from mvpi.tabular.linear import System
+
+Array = npt.NDArray[np.float64]
+
+DIRECT_UP_TO = 300
+"""Number of states up to which dense linear algebra is used."""
+
+_EPS = float(np.finfo(np.float64).eps)
+
+
+def closed_classes(matrix: csr_array) -> list[int]:
+    """One state of every closed communicating class of the graph of `matrix`, in order."""
+    count, label = connected_components(matrix, directed=True, connection="strong")
+    source = np.repeat(label, np.diff(matrix.indptr))
+    closed = np.ones(count, dtype=bool)
+    closed[source[(source != label[matrix.indices]) & (matrix.data > 0)]] = False
+    _, first_state = np.unique(label, return_index=True)
+    return sorted(int(s) for s in first_state[closed])
+
+
+class NotUnichain(InputError):
+    """The long-run distribution of a policy depends on where it starts."""
+
+    def __init__(self, subject: str, states: list[int]):
+        super().__init__(
+            f"{subject} has {len(states)} closed classes (one holds state {states[0]}, another "
+            f"state {states[1]}), so its average reward depends on the start; discount=1 needs a "
+            "single closed class: use a discount below 1, or let finished episodes restart"
+        )
+
+
+class Values(NamedTuple):
+    """State values of a policy, and its gain: the reward per step from the start distribution."""
+
+    values: Array
+    gain: float
+
+
+class Chain:
+    """The Markov chain that a policy makes of an MDP.
+
+    Raises `NotUnichain` at discount 1 when the chain has more than one closed class.
+    """
+
+    def __init__(self, matrix: csr_array, discount: float, start: Array):
+        self.matrix, self.discount, self.start = matrix, discount, start
+        self._value_system: System | None = None
+        self._recurrent = 0
+        if discount == 1.0:
+            classes = closed_classes(matrix)
+            if len(classes) > 1:
+                raise NotUnichain("the policy's chain", classes)
+            self._recurrent = classes[0]
+
+    @property
+    def slowness(self) -> int:
+        """Krylov iterations spent on values so far: 0 for a chain that mixes fast."""
+        return 0 if self._value_system is None else self._value_system.iterations
+
+    def evaluate(self, rewards: Array, tolerance: float, guess: Array | None = None) -> Values:
+        """Values and gain for per-state `rewards`; the gain is right to `tolerance`."""
+        v = np.zeros_like(rewards) if guess is None else guess.copy()
+        previous = np.inf
+        for _ in range(50):
+            residual = rewards - v + self.discount * (self.matrix @ v)
+            low, high = float(residual.min()), float(residual.max())
+            floor = 8 * _EPS * max(float(np.abs(v).max()), float(np.abs(rewards).max()))
+            stalled = high - low > 0.5 * previous
+            if high - low <= max(tolerance, floor) or (stalled and previous <= 1e3 * floor):
+                break
+            previous = high - low
+            v = v + self.value_correction(residual, 0.5 * tolerance, stalled)
+        gain = (1.0 - self.discount) * float(self.start @ v) + 0.5 * (low + high)
+        return Values(v, gain)
+
+    def value_correction(self, residual: Array, target: float, stalled: bool = False) -> Array:
+        """`x` that brings the span of `residual + discount P x - x` towards `target`.
+
+        `stalled` says that earlier corrections did not help: then a direct method is used.
+        """
+        if len(residual) <= DIRECT_UP_TO:
+            return self._direct_values(residual)
+        from mvpi.tabular.linear import System, fixed_point_steps
+
+        x, remaining = fixed_point_steps(self._discounted(self.matrix), residual, target)
+        middle = 0.5 * float(remaining.max() + remaining.min())
+        if self.discount < 1.0:
+            x += middle / (1.0 - self.discount)
+        remaining -= middle
+        if 2.0 * float(np.abs(remaining).max()) > target:
+            if self._value_system is None:
+                self._value_system = System(self._value_matrix())
+            if stalled:
+                y = self._value_system.solve_directly(remaining)
+            else:
+                y = self._value_system.solve(remaining, 0.5 * target)
+            if self.discount == 1.0:
+                y[self._recurrent] = 0.0
+            x += y
+        return x
+
+    def occupancy(self) -> Array:
+        """The state distribution that the policy generates, summing to one."""
+        if len(self.start) <= DIRECT_UP_TO:
+            d = self._direct_occupancy()
+        else:
+            d = self._iterative_occupancy()
+        d = np.maximum(d, 0.0)
+        return d / d.sum()
+
+    def _discounted(self, matrix: csr_array) -> csr_array:
+        if self.discount == 1.0:
+            return matrix
+        return csr_array((self.discount * matrix.data, matrix.indices, matrix.indptr), matrix.shape)
+
+    def _value_matrix(self) -> csr_array:
+        """`B` with `x = b + B x` giving the values; at discount 1, `x[recurrent]` is the gain."""
+        if self.discount < 1.0:
+            return self._discounted(self.matrix)
+        n, k = self.matrix.shape[0], self._recurrent
+        others = self.matrix.copy()
+        others.data[others.indices == k] = 0.0
+        rows = np.delete(np.arange(n), k)
+        gain_column = csr_array((np.ones(n - 1), (rows, np.full(n - 1, k))), shape=(n, n))
+        return _with_sorted_indices(others - gain_column, like=self.matrix)
+
+    def _occupancy_matrix(self, backwards: csr_array) -> csr_array:
+        """`B` with `x = b + B x` giving the occupancy; at discount 1, `x[recurrent] = b`."""
+        if self.discount < 1.0:
+            return backwards
+        matrix = backwards.copy()
+        k = self._recurrent
+        matrix.data[matrix.indptr[k] : matrix.indptr[k + 1]] = 0.0
+        return matrix
+
+    def _direct_values(self, residual: Array) -> Array:
+        system = np.eye(len(residual)) - self.discount * self.matrix.toarray()
+        if self.discount == 1.0:
+            system[:, self._recurrent] = 1.0
+        x: Array = np.linalg.solve(system, residual)
+        if self.discount == 1.0:
+            x[self._recurrent] = 0.0
+        return x
+
+    def _direct_occupancy(self) -> Array:
+        system = np.eye(len(self.start)) - self.discount * self.matrix.toarray().T
+        right = (1.0 - self.discount) * self.start
+        if self.discount == 1.0:
+            system[self._recurrent] = 1.0
+            right[self._recurrent] = 1.0
+        d: Array = np.linalg.solve(system, right)
+        return d
+
+    def _iterative_occupancy(self) -> Array:
+        from mvpi.tabular.linear import System, fixed_point_steps
+
+        backwards = _with_sorted_indices(self.matrix.T, like=self.matrix)
+        backwards = self._discounted(backwards)
+        restart = (1.0 - self.discount) * self.start
+        d, residual = fixed_point_steps(backwards, restart - self.start + backwards @ self.start, 0)
+        d += self.start
+        system: System | None = None
+        previous = np.inf
+        for _ in range(20):
+            error = float(np.abs(residual).sum())
+            stalled = error > 0.5 * previous
+            if error <= 1e-12 or (stalled and error <= 1e-10):
+                break
+            previous = error
+            if system is None:
+                system = System(self._occupancy_matrix(backwards))
+            if self.discount == 1.0:
+                residual[self._recurrent] = 0.0
+            if stalled:
+                d = d + system.solve_directly(residual)
+            else:
+                d = d + system.solve(residual, 1e-3 * float(np.abs(residual).max()))
+            d = d / d.sum()
+            residual = restart - d + backwards @ d
+        return d
+
+
+def _with_sorted_indices(matrix: csr_array, like: csr_array) -> csr_array:
+    """`matrix` as CSR without stored zeros, its index arrays typed as those of `like`."""
+    matrix = csr_array(matrix)
+    matrix.eliminate_zeros()
+    matrix.sort_indices()
+    index = like.indices.dtype
+    return csr_array(
+        (matrix.data, matrix.indices.astype(index), matrix.indptr.astype(index)), matrix.shape
+    )

@@ -1,0 +1,124 @@
+"""The global optimum of any optimized certainty equivalent, by a search over its dual `y`.
+
+With `phi_r(y) = y + u(r - y)`,
+
+    F(y) = max over policies of E[phi_R(y)],      optimum = max over y of F(y)
+
+and each `F(y)` is one risk-neutral solve. `phi_r` is concave, so on an interval `[y1, y2]` it
+lies under its tangent at `y1`. The best expected tangent is convex in `y`, hence largest at an
+end: at `y1` it is `F(y1)`, at `y2` it takes one more solve. That bounds `F` on the interval with
+an error of second order in its width (none at all where `u` is linear), so few intervals need
+to be split.
+"""
+
+from __future__ import annotations
+
+import heapq
+from itertools import count
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from mvpi.risk import Risk
+from mvpi.tabular.mdp import MDP
+from mvpi.tabular.solution import Certificate, Progress, Solution, describe
+from mvpi.tabular.solve import Actions, Optimum, solve
+
+Array = npt.NDArray[np.float64]
+
+_NEGLIGIBLE = 1e-9
+"""Intervals of `y` narrower than this share of the range are not split further."""
+
+
+class _Solved(NamedTuple):
+    """`F(y)`: an upper bound on it, and the solve it came from."""
+
+    y: float
+    upper: float
+    optimum: Optimum
+
+
+class DualSearch:
+    """Branch and bound over `y`; `run` returns the optimum with its bound."""
+
+    def __init__(
+        self, mdp: MDP, risk: Risk, tolerance: float, progress: Progress | None
+    ):
+        self.mdp, self.risk, self.progress = mdp, risk, progress
+        self.low, self.high = float(mdp.rewards.min()), float(mdp.rewards.max())
+        self.tolerance = tolerance * (0.5 * (self.high - self.low) or 1.0)
+        self.solves = 0
+        self.best = -np.inf
+        self.best_dual = self.low
+        self.best_policy: Actions | None = None
+        self.trace: list[float] = []
+
+    def run(self) -> Solution:
+        order = count()
+        left, right = self._solved(self.low), self._solved(self.high)
+        waiting = [(-self._bound(left, right), next(order), left, right)]
+        bound = max(left.upper, right.upper)
+        while waiting:
+            top = -waiting[0][0]
+            if top <= max(self.best, bound) + self.tolerance:
+                break
+            if self.progress is not None:
+                self.progress(self.solves, self.best, top)
+            _, _, left, right = heapq.heappop(waiting)
+            if right.y - left.y <= _NEGLIGIBLE * (self.high - self.low):
+                bound = max(bound, top)
+                continue
+            middle = self._solved(self._split_point(left, right))
+            bound = max(bound, middle.upper)
+            for ends in ((left, middle), (middle, right)):
+                heapq.heappush(waiting, (-self._bound(*ends), next(order), *ends))
+        upper = max([bound, *(-item[0] for item in waiting[:1])])
+        assert self.best_policy is not None
+        converged = upper - self.best <= 10 * self.tolerance
+        certificate = Certificate(upper, converged, tuple(self.trace), self.solves)
+        return describe(self.mdp, self.best_policy, self.risk, certificate)
+
+    def _solved(self, y: float) -> _Solved:
+        """Solve for `F(y)`; remember the policy if it is the best so far at its own best `y`."""
+        rewards = self.mdp.expected(lambda r: y + self.risk.utility(r - y))
+        optimum = self._solve(rewards, self.best_policy)
+        if optimum.upper > self.best - self.tolerance or self.best_policy is None:
+            occupancy = self.mdp.occupancy(optimum.policy)
+            sample = self.mdp.reward_distribution(occupancy)
+            value = self.risk.value(*sample)
+            if value > self.best:
+                self.best, self.best_policy = value, optimum.policy
+                self.best_dual = self.risk.dual(*sample)
+        self.trace.append(self.best)
+        return _Solved(y, optimum.upper, optimum)
+
+    def _bound(self, left: _Solved, right: _Solved) -> float:
+        """An upper bound on `F` between two values of `y`."""
+        y, width = left.y, right.y - left.y
+        t = np.array([self.low - y, self.high - y])
+        rise = 1.0 - float(self.risk.slope(t).min())
+        fall = 1.0 - float(self.risk.slope(t - width).max())
+        if rise <= 0.0:
+            return left.upper
+        if fall < rise:
+            # Lines of the steepest rise from the left and the steepest fall to the right.
+            apex = (right.upper - left.upper - fall * width) / (rise - fall)
+            cheap = left.upper + rise * min(max(apex, 0.0), width)
+            if cheap <= self.best + self.tolerance:
+                return cheap
+        tangents = self.mdp.expected(
+            lambda r: y + self.risk.utility(r - y) + (1.0 - self.risk.slope(r - y)) * width
+        )
+        return max(left.upper, self._solve(tangents, right.optimum.policy).upper)
+
+    def _split_point(self, left: _Solved, right: _Solved) -> float:
+        """The best `y` known if it lies well inside, else the middle."""
+        margin = 1e-6 * (right.y - left.y)
+        if left.y + margin < self.best_dual < right.y - margin:
+            return self.best_dual
+        return 0.5 * (left.y + right.y)
+
+    def _solve(self, rewards: Array, policy: Actions | None) -> Optimum:
+        self.solves += 1
+        return solve(self.mdp, rewards, policy=policy, tolerance=0.05 * self.tolerance)

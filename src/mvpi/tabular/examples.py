@@ -1,0 +1,95 @@
+"""Small and large MDPs with known structure, for trying things out and for benchmarks."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from mvpi.tabular.mdp import MDP
+
+FOUR_STATE_DISCOUNT = 0.7
+
+
+def four_state(discount: float = FOUR_STATE_DISCOUNT) -> MDP:
+    """The paper's example: a gamble that is better on average, or a sure loss.
+
+    In state 0, action 0 leads to state 1 or 2, reward +1 or -1, by the toss of a coin; action 1
+    leads to state 3, reward -1. From there every action leads back to state 0, reward 0. With
+    `p` the probability of action 0 and `g = discount / (1 + discount)`, the mean reward of a step
+    is `-g (1 - p)` and its variance `g - mean^2`: the gamble (p = 1) is best below a risk
+    aversion of `1 / g`, the sure loss (p = 0) above.
+    """
+    p = np.zeros((4, 2, 4))
+    p[0, 0, 1] = p[0, 0, 2] = 0.5
+    p[0, 1, 3] = 1.0
+    p[1:, :, 0] = 1.0
+    return MDP(p, np.array([0.0, 1.0, -1.0, -1.0])[:, None].repeat(2, 1), discount, start=0)
+
+
+def random_sparse(
+    states: int, actions: int = 4, successors: int = 5, discount: float = 0.99, seed: int = 0
+) -> MDP:
+    """Random successors, Dirichlet probabilities, standard normal rewards: it mixes fast."""
+    rng = np.random.default_rng(seed)
+    pairs = states * actions
+    columns = rng.integers(0, states, (pairs, successors), dtype=np.int32)
+    probabilities = rng.dirichlet(np.ones(successors), pairs)
+    return MDP.from_rows(_rows(columns, probabilities), rng.normal(size=(states, actions)), discount)
+
+
+def grid_world(
+    side: int, slip: float = 0.2, discount: float = 0.999, seed: int | None = None
+) -> MDP:
+    """A `side` x `side` grid with four moves and a goal in the middle; it mixes slowly.
+
+    A move goes as intended, or with probability `slip` to one of the two sides or nowhere. Each
+    step costs 1 until the goal, which absorbs. With a `seed`, cells cost a random amount between
+    0 and 2 instead.
+    """
+    n = side * side
+    cell = np.arange(n)
+    row, column = np.divmod(cell, side)
+    moves = [
+        np.clip(row + d, 0, side - 1) * side + np.clip(column + e, 0, side - 1)
+        for d, e in ((-1, 0), (0, 1), (1, 0), (0, -1))
+    ]
+    columns = np.empty((n, 4, 4), dtype=np.int32)
+    for a in range(4):
+        columns[:, a] = np.stack([moves[a], moves[a - 1], moves[a - 3], cell], axis=1)
+    probabilities = np.broadcast_to([1 - slip, 0.4 * slip, 0.4 * slip, 0.2 * slip], columns.shape)
+    rewards = -np.ones(n) if seed is None else -2 * np.random.default_rng(seed).random(n)
+    goal = (side // 2) * side + side // 2
+    columns[goal], rewards[goal] = goal, 0.0
+    table = _rows(columns.reshape(n * 4, 4), probabilities.reshape(n * 4, 4))
+    return MDP.from_rows(table, rewards[:, None].repeat(4, 1), discount)
+
+
+def inventory(capacity: int, discount: float = 0.999) -> MDP:
+    """Stock from 0 to `capacity`; order 0, 2, 5 or 10 units against a demand of 0 to 4 a day.
+
+    A unit sells for 2, costs 1, holding it costs 0.01 a day (for the first 1000), an order costs
+    2. It mixes slowly: the stock changes by a few units a day.
+    """
+    stock = np.arange(capacity + 1)
+    demand, chance = np.arange(5), np.array([0.1, 0.2, 0.3, 0.25, 0.15])
+    columns = np.empty((len(stock), 4, 5), dtype=np.int32)
+    rewards = np.empty(columns.shape)
+    for a, order in enumerate((0, 2, 5, 10)):
+        available = np.minimum(stock + order, capacity)[:, None]
+        columns[:, a] = np.maximum(available - demand, 0)
+        cost = order + 2 * (order > 0) + 0.01 * np.minimum(available, 1000)
+        rewards[:, a] = 2 * np.minimum(available, demand) - cost
+    probabilities = np.broadcast_to(chance, columns.shape)
+    expected = (rewards * probabilities).sum(axis=2)
+    table = _rows(columns.reshape(-1, 5), probabilities.reshape(-1, 5))
+    return MDP.from_rows(table, expected, discount)
+
+
+def _rows(columns: np.ndarray, probabilities: np.ndarray) -> csr_array:
+    pairs, successors = columns.shape
+    table = csr_array(
+        (probabilities.ravel(), columns.ravel(), np.arange(0, pairs * successors + 1, successors)),
+        shape=(pairs, columns.max() + 1),
+    )
+    table.sum_duplicates()
+    return table

@@ -1,0 +1,369 @@
+"""A finite Markov decision process, checked on the way in.
+
+    MDP(transitions, rewards, discount, start)
+
+`S` states, `A` actions, `p(s' | s, a)`, reward `r(s, a)` or `r(s, a, s')`, a discount in (0, 1]
+and a start distribution. At discount 1 the average-reward setting is meant. All dense and sparse
+inputs become one CSR matrix with a row per pair, row `s * A + a`, so that every algorithm is
+written once and its cost is the number of possible transitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from os import PathLike
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array, issparse, vstack
+
+from mvpi.errors import InputError
+from mvpi.tabular.chain import Chain
+
+if TYPE_CHECKING:
+    import gymnasium
+
+Array = npt.NDArray[np.float64]
+Policy = npt.NDArray[Any]
+"""`(S,)` whole numbers, an action per state, or `(S, A)` probabilities."""
+
+_SUM_TOLERANCE = 1e-6
+
+
+class MDP:
+    """A finite MDP.
+
+    Args:
+        transitions: array `(S, A, S)` of probabilities `p[s, a, next]`, or a sequence of `A`
+            scipy sparse matrices `(S, S)`, one per action.
+        rewards: array `(S, A)`, or `(S, A, S)` for rewards that depend on the next state. With
+            sparse transitions a sequence of `A` sparse `(S, S)` matrices is taken too.
+        discount: in (0, 1]; 1 is the average-reward setting.
+        start: distribution of the first state, `(S,)`, or the number of the one start state;
+            uniform when left out.
+
+    >>> import numpy as np
+    >>> stay_or_swap = np.array([[[1, 0], [0, 1]], [[0, 1], [1, 0]]])
+    >>> mdp = MDP(stay_or_swap, rewards=[[0, 0], [1, 1]], discount=0.9, start=0)
+    >>> mdp.occupancy(np.array([1, 0])).round(3)
+    array([[0. , 0.1],
+           [0.9, 0. ]])
+    """
+
+    n_states: int
+    """Number of states, `S`."""
+    n_actions: int
+    """Number of actions, `A`."""
+    discount: float
+    start: Array
+    """Distribution of the first state, `(S,)`."""
+    transitions: csr_array
+    """Probabilities, `(S * A, S)`, row `s * A + a`."""
+    rewards: Array
+    """`(S, A)`; or, when they depend on the next state, one per stored entry of `transitions`."""
+
+    def __init__(
+        self,
+        transitions: npt.ArrayLike | Sequence[Any],
+        rewards: npt.ArrayLike | Sequence[Any],
+        discount: float = 0.99,
+        start: npt.ArrayLike | int | None = None,
+    ):
+        matrix, n_actions = _transition_rows(transitions)
+        shape = (matrix.shape[1], n_actions)
+        _check_probabilities(matrix, n_actions)
+        values = _reward_values(rewards, matrix, shape)
+        self._set(matrix, values, n_actions, discount, start)
+
+    @classmethod
+    def from_rows(
+        cls,
+        transitions: csr_array,
+        rewards: npt.ArrayLike,
+        discount: float = 0.99,
+        start: npt.ArrayLike | int | None = None,
+    ) -> MDP:
+        """An MDP from its stored form: see the attributes `transitions` and `rewards`.
+
+        The fastest way in for large models: nothing is rearranged.
+        """
+        matrix = csr_array(transitions, dtype=np.float64, copy=True)
+        pairs, n_states = matrix.shape
+        if n_states == 0 or pairs == 0 or pairs % n_states:
+            raise InputError(
+                f"transitions must have shape (S * A, S) with row s * A + a, got {matrix.shape}"
+            )
+        n_actions = pairs // n_states
+        _check_probabilities(matrix, n_actions, canonical=False)
+        values = np.array(rewards, dtype=np.float64)
+        if values.shape not in ((n_states, n_actions), (matrix.nnz,)):
+            raise InputError(
+                f"rewards must have shape {(n_states, n_actions)}, or one value per stored "
+                f"transition, ({matrix.nnz},), got {values.shape}"
+            )
+        _check_rewards(values)
+        self = cls.__new__(cls)
+        self._set(matrix, values, n_actions, discount, start)
+        return self
+
+    def _set(
+        self,
+        matrix: csr_array,
+        rewards: Array,
+        n_actions: int,
+        discount: float,
+        start: npt.ArrayLike | int | None,
+    ) -> None:
+        self.n_states, self.n_actions = matrix.shape[1], n_actions
+        self.discount = _checked_discount(discount)
+        self.start = _checked_start(start, self.n_states)
+        index = np.int32 if max(matrix.shape[0], matrix.nnz) < 2**31 else np.int64
+        indices, indptr = matrix.indices.astype(index), matrix.indptr.astype(index)
+        matrix = csr_array((matrix.data, indices, indptr), matrix.shape)
+        self.transitions, self.rewards = matrix, rewards
+        for array in (matrix.data, matrix.indices, matrix.indptr, self.rewards, self.start):
+            array.flags.writeable = False
+
+    @classmethod
+    def from_gymnasium(cls, env: str | gymnasium.Env[Any, Any], discount: float = 0.99) -> MDP:
+        """The MDP of an environment that exposes its transition table `P` (the toy-text family).
+
+        Terminal states become absorbing with reward 0, the start distribution is the
+        environment's own, and step limits of wrappers are left out.
+
+        >>> MDP.from_gymnasium("FrozenLake-v1", discount=0.9)
+        MDP(16 states, 4 actions, 80 transitions, discount=0.9)
+        """
+        from mvpi.tabular.toy_text import read_table
+
+        return cls.from_rows(*read_table(env), discount=discount)
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the MDP to an `.npz` file of plain arrays (no pickle)."""
+        from mvpi.tabular.files import save
+
+        save(self, path)
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> MDP:
+        """Read an MDP from an `.npz` file; see `mvpi.tabular.files` for its arrays."""
+        from mvpi.tabular.files import load
+
+        return load(path)
+
+    def occupancy(self, policy: npt.ArrayLike) -> Array:
+        """`d(s, a)`: how often the policy is in state `s` and takes action `a`, `(S, A)`.
+
+        `d(s, a) = (1 - discount) sum_t discount^t Pr(S_t = s, A_t = a)`; at discount 1 the
+        stationary distribution.
+        """
+        checked = self.checked_policy(policy)
+        states = self.chain(checked).occupancy()
+        if checked.ndim == 2:
+            return cast(Array, states[:, None] * checked)
+        d = np.zeros((self.n_states, self.n_actions))
+        d[np.arange(self.n_states), checked] = states
+        return d
+
+    def reward_distribution(self, occupancy: Array) -> tuple[Array, Array]:
+        """The per-step reward under an occupancy: its values, and the probability of each.
+
+        Values may repeat; pass both to `risk.value` or to the functions of `mvpi.stats`.
+        """
+        if self.rewards.ndim == 2:
+            return self.rewards.ravel(), occupancy.ravel()
+        per_row = np.repeat(occupancy.ravel(), np.diff(self.transitions.indptr))
+        return self.rewards, per_row * self.transitions.data
+
+    def expected(self, function: Callable[[Array], Array]) -> Array:
+        """`E[function(r) | s, a]`, `(S, A)`: never a function of the mean reward."""
+        values = np.asarray(function(self.rewards), dtype=np.float64)
+        if self.rewards.ndim == 2:
+            return values
+        weighted = self.transitions.data * values
+        sums = np.add.reduceat(weighted, self.transitions.indptr[:-1])
+        return cast(Array, sums.reshape(self.n_states, self.n_actions))
+
+    def policy_matrix(self, policy: Policy) -> csr_array:
+        """Transition probabilities between states, `(S, S)`, under a checked policy."""
+        n, a = self.n_states, self.n_actions
+        if policy.ndim == 1:
+            return self.transitions[np.arange(n, dtype=self.transitions.indices.dtype) * a + policy]
+        pairs = csr_array(
+            (policy.ravel(), np.arange(n * a), np.arange(0, n * a + 1, a)), shape=(n, n * a)
+        )
+        return csr_array(pairs @ self.transitions)
+
+    def chain(self, policy: Policy) -> Chain:
+        """The Markov chain of a checked policy."""
+        return Chain(self.policy_matrix(policy), self.discount, self.start)
+
+    def checked_policy(self, policy: npt.ArrayLike) -> Policy:
+        """`policy` as an `(S,)` array of actions or an `(S, A)` array of probabilities."""
+        array = np.asarray(policy)
+        if array.shape == (self.n_states,) and array.dtype.kind in "iu":
+            wrong = np.flatnonzero((array < 0) | (array >= self.n_actions))
+            if len(wrong):
+                raise InputError(
+                    f"policy[{wrong[0]}] must be an action from 0 to {self.n_actions - 1}, "
+                    f"got {array[wrong[0]]}"
+                )
+            return array.astype(np.int64)
+        if array.shape == (self.n_states, self.n_actions) and array.dtype.kind in "iuf":
+            probabilities = array.astype(np.float64)
+            sums = probabilities.sum(axis=1)
+            good = (probabilities >= 0).all(axis=1) & (np.abs(sums - 1) <= _SUM_TOLERANCE)
+            if not good.all():
+                s = int(np.argmin(good))
+                raise InputError(
+                    f"policy[{s}] must be probabilities that sum to 1, got "
+                    f"{probabilities[s].tolist()}"
+                )
+            return probabilities / sums[:, None]
+        raise InputError(
+            f"policy must be whole numbers of shape ({self.n_states},), an action per state, or "
+            f"probabilities of shape ({self.n_states}, {self.n_actions}), got {array.dtype} of "
+            f"shape {array.shape}"
+        )
+
+    def __repr__(self) -> str:
+        return (
+            f"MDP({self.n_states} states, {self.n_actions} actions, "
+            f"{self.transitions.nnz} transitions, discount={self.discount:g})"
+        )
+
+
+def _transition_rows(transitions: npt.ArrayLike | Sequence[Any]) -> tuple[csr_array, int]:
+    """The `(S * A, S)` matrix of a dense array or of one sparse matrix per action; and `A`."""
+    if issparse(transitions):
+        raise InputError(
+            "transitions must be a sequence of sparse matrices, one per action, got a single "
+            "sparse matrix: wrap it in a list, or see MDP.from_rows"
+        )
+    if isinstance(transitions, Sequence) and any(issparse(m) for m in transitions):
+        return _interleaved(transitions, "transitions"), len(transitions)
+    dense = _float_array(transitions, "transitions")
+    if dense.ndim != 3 or dense.shape[0] != dense.shape[2]:
+        hint = ""
+        if dense.ndim == 3 and dense.shape[1] == dense.shape[2]:
+            hint = "; it looks like (A, S, S): use transitions.swapaxes(0, 1)"
+        raise InputError(f"transitions must have shape (S, A, S), got {dense.shape}{hint}")
+    if 0 in dense.shape:
+        raise InputError(f"transitions must have a state and an action, got shape {dense.shape}")
+    n, a, _ = dense.shape
+    return csr_array(dense.reshape(n * a, n)), a
+
+
+def _interleaved(matrices: Sequence[Any], name: str) -> csr_array:
+    """Stack one `(S, S)` matrix per action so that row `s * A + a` is row `s` of matrix `a`."""
+    for a, matrix in enumerate(matrices):
+        if not issparse(matrix) or matrix.ndim != 2:
+            raise InputError(
+                f"{name}[{a}] must be a scipy sparse matrix like the others, got "
+                f"{type(matrix).__name__}"
+            )
+    n = matrices[0].shape[0]
+    for a, matrix in enumerate(matrices):
+        if matrix.shape != (n, n) or n == 0:
+            raise InputError(f"{name}[{a}] must have shape ({n}, {n}), got {matrix.shape}")
+    stacked = vstack([csr_array(m) for m in matrices], format="csr", dtype=np.float64)
+    order = np.arange(n * len(matrices)).reshape(len(matrices), n).T.ravel()
+    return csr_array(stacked[order])
+
+
+def _float_array(values: Any, name: str) -> Array:
+    try:
+        return np.array(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name} must be an array of numbers: {error}") from None
+
+
+def _check_probabilities(matrix: csr_array, n_actions: int, canonical: bool = True) -> None:
+    """Check that rows are distributions, then make them sum to one exactly."""
+    if canonical:
+        matrix.sum_duplicates()
+    bad = np.flatnonzero(~np.isfinite(matrix.data) | (matrix.data < 0))
+    if len(bad):
+        row = int(np.searchsorted(matrix.indptr, bad[0], side="right")) - 1
+        s, a = divmod(row, n_actions)
+        raise InputError(
+            f"transitions must be probabilities >= 0: state {s}, action {a}, next state "
+            f"{matrix.indices[bad[0]]} has {matrix.data[bad[0]]}"
+        )
+    if canonical:
+        matrix.eliminate_zeros()
+    sums = np.asarray(matrix.sum(axis=1)).ravel()
+    worst = int(np.argmax(np.abs(sums - 1)))
+    if abs(sums[worst] - 1) > _SUM_TOLERANCE:
+        s, a = divmod(worst, n_actions)
+        raise InputError(
+            f"transitions must sum to 1 over next states: state {s}, action {a} sums to "
+            f"{sums[worst]:.10g}"
+        )
+    matrix.data /= np.repeat(sums, np.diff(matrix.indptr))
+
+
+def _reward_values(rewards: Any, matrix: csr_array, shape: tuple[int, int]) -> Array:
+    """Rewards per pair `(S, A)`, or per stored transition."""
+    n, a = shape
+    if isinstance(rewards, Sequence) and any(issparse(m) for m in rewards):
+        if len(rewards) != a:
+            raise InputError(f"rewards must hold {a} matrices, one per action, got {len(rewards)}")
+        table: Any = _interleaved(rewards, "rewards")
+        if table.shape != matrix.shape:
+            raise InputError(f"rewards[0] must have shape ({n}, {n}), got {rewards[0].shape}")
+        _check_rewards(table.data)
+    else:
+        table = _float_array(rewards, "rewards")
+        if table.shape not in ((n, a), (n, a, n)):
+            raise InputError(
+                f"rewards must have shape ({n}, {a}) or ({n}, {a}, {n}), got {table.shape}"
+            )
+        _check_rewards(table)
+        if table.ndim == 2:
+            return cast(Array, table)
+        table = table.reshape(n * a, n)
+    rows = np.repeat(np.arange(n * a), np.diff(matrix.indptr))
+    return np.ascontiguousarray(table[rows, matrix.indices], dtype=np.float64)
+
+
+def _check_rewards(rewards: Array) -> None:
+    bad = np.argwhere(~np.isfinite(rewards))
+    if len(bad):
+        where = tuple(int(i) for i in bad[0])
+        raise InputError(
+            f"rewards must be finite: rewards{list(where)} is {rewards[where]}; give an action "
+            "that is not allowed a large finite cost instead"
+        )
+
+
+def _checked_discount(discount: float) -> float:
+    try:
+        value = float(discount)
+    except (TypeError, ValueError):
+        raise InputError(f"discount must be a number in (0, 1], got {discount!r}") from None
+    if not 0.0 < value <= 1.0:
+        raise InputError(
+            f"discount must be in (0, 1], got {value:g}; 1 is the average-reward setting"
+        )
+    return value
+
+
+def _checked_start(start: npt.ArrayLike | int | None, n: int) -> Array:
+    if start is None:
+        return np.full(n, 1.0 / n)
+    if isinstance(start, int | np.integer) and not isinstance(start, bool):
+        if not 0 <= start < n:
+            raise InputError(f"start must be a state from 0 to {n - 1}, got {start}")
+        return np.eye(1, n, int(start))[0]
+    array = _float_array(start, "start")
+    if array.shape != (n,):
+        raise InputError(f"start must have shape ({n},), a probability per state, got {array.shape}")
+    if not np.isfinite(array).all() or (array < 0).any():
+        s = int(np.argmax(~np.isfinite(array) | (array < 0)))
+        raise InputError(f"start must be probabilities >= 0, start[{s}] is {array[s]}")
+    total = float(array.sum())
+    if abs(total - 1) > _SUM_TOLERANCE:
+        raise InputError(f"start must sum to 1, got a sum of {total:.10g}")
+    return array / total

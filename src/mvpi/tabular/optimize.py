@@ -1,0 +1,250 @@
+"""The global optimum of a risk measure over all policies of a finite MDP, with a certificate.
+
+Mean-variance, and the mean under a variance budget, are answered on the polygon of moments
+(`mvpi.tabular.polygon`): `m - lam (q - m^2)` is convex in `(m, q)`, so a corner is optimal.
+
+Any other measure is a search over its dual variable (`mvpi.tabular.dual_search`). For the
+entropic measure the best policy is the same for all `y`: one solve.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mvpi.errors import InputError
+from mvpi.risk import Entropic, MeanVariance, Risk, VarianceBudget, as_risk
+from mvpi.tabular.dual_search import DualSearch
+from mvpi.tabular.mdp import MDP
+from mvpi.tabular.polygon import Answer, Corner, Exploration, Gap, Point
+from mvpi.tabular.solution import (
+    Certificate,
+    Progress,
+    Solution,
+    describe,
+    describe_moments,
+    mixture,
+)
+from mvpi.tabular.solve import solve
+
+Array = npt.NDArray[np.float64]
+
+TOLERANCE = 1e-9
+"""Default largest gap between value and bound, as a share of half the range of the rewards."""
+
+
+def optimize(
+    mdp: MDP,
+    risk: Risk | float,
+    *,
+    tolerance: float = TOLERANCE,
+    progress: Progress | None = None,
+) -> Solution:
+    """The best policy of `mdp` for `risk` among all policies, with a proof.
+
+    Args:
+        mdp: the problem, discounted or average-reward.
+        risk: any risk measure, or a number for `MeanVariance`. For a `VarianceBudget` the best
+            policy may have to mix two; it then comes as `(S, A)` probabilities.
+        tolerance: the gap to the upper bound at which to stop, as a share of half the range of
+            the rewards.
+        progress: called after each risk-neutral solve; see `mvpi.tabular.Progress`.
+
+    >>> import mvpi
+    >>> mdp = mvpi.examples.four_state()
+    >>> solution = mvpi.optimize(mdp, risk=4.0)
+    >>> round(solution.value, 6), round(solution.upper_bound, 6), int(solution.policy[0])
+    (-1.380623, -1.380623, 1)
+    """
+    risk = as_risk(risk)
+    if isinstance(risk, VarianceBudget):
+        return _best_under_budget(mdp, risk.limit, tolerance, progress)
+    if isinstance(risk, MeanVariance | Entropic) and risk.risk_aversion == 0:
+        return _risk_neutral(mdp, tolerance)
+    if isinstance(risk, MeanVariance):
+        return _best_tradeoff(mdp, risk.risk_aversion, tolerance, progress)
+    if isinstance(risk, Entropic):
+        return _best_entropic(mdp, risk, tolerance)
+    return DualSearch(mdp, risk, tolerance, progress).run()
+
+
+@dataclass(frozen=True)
+class Tradeoff:
+    """Question: the largest `m - price * variance`."""
+
+    price: float
+
+    def at(self, point: Point) -> float:
+        return point.m - self.price * point.variance
+
+    def reached(self, gap: Gap) -> float:
+        return max(self.at(gap.left.point), self.at(gap.right.point))
+
+    def bound(self, gap: Gap) -> float:
+        return max(self.at(point) for point in gap.outline())
+
+
+class LeastVariance:
+    """Question: the smallest variance (as the largest of its negative)."""
+
+    def reached(self, gap: Gap) -> float:
+        return max(-gap.left.point.variance, -gap.right.point.variance)
+
+    def bound(self, gap: Gap) -> float:
+        return max(-point.variance for point in gap.outline())
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Question: the largest mean with a variance of at most `limit`; -inf where there is none."""
+
+    limit: float
+
+    def share(self, left: Point, right: Point) -> float | None:
+        """How far one can go from `left` towards `right` within the limit; None: not at all.
+
+        The variance along a segment is concave in the share of the right end.
+        """
+        if right.variance <= self.limit:
+            return 1.0
+        spare = self.limit - left.variance
+        if spare < 0:
+            return None
+        width = right.m - left.m
+        slope = right.q - left.q - 2 * left.m * width
+        return 2 * spare / (slope + math.sqrt(max(slope**2 - 4 * width**2 * spare, 0.0)))
+
+    def largest_mean(self, left: Point, right: Point) -> float:
+        share = self.share(left, right)
+        return -math.inf if share is None else left.m + share * (right.m - left.m)
+
+    def reached(self, gap: Gap) -> float:
+        return self.largest_mean(gap.left.point, gap.right.point)
+
+    def bound(self, gap: Gap) -> float:
+        outline = gap.outline()
+        return max(self.largest_mean(*ends) for ends in pairwise(outline))
+
+
+def gradient_directions(price: float) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Directions `(a, b)` between which every optimum of `m - price * variance` is a corner.
+
+    The gradient of the objective at mean `m` is parallel to `(1 / price + 2 m, -1)`, and scaled
+    means lie in [-1, 1].
+    """
+    return _unit(1 / price - 2.0), _unit(1 / price + 2.0)
+
+
+def _unit(slope: float) -> tuple[float, float]:
+    length = math.hypot(slope, 1.0)
+    return slope / length, 1.0 / length
+
+
+def blend(mdp: MDP, left: Corner, right: Corner, share: float) -> tuple[npt.NDArray[Any], Point]:
+    """The policy that is `share` of the way from one corner to the next, and its moments."""
+    if share <= 1e-12:
+        return left.policy, left.point
+    if share >= 1 - 1e-12:
+        return right.policy, right.point
+    point = Point(
+        left.point.m + share * (right.point.m - left.point.m),
+        left.point.q + share * (right.point.q - left.point.q),
+    )
+    return mixture(mdp, (left.policy, right.policy), (1 - share, share)), point
+
+
+def _risk_neutral(mdp: MDP, tolerance: float) -> Solution:
+    polygon = Exploration(mdp)
+    corner, line = polygon.farthest(1.0, 0.0, tolerance=tolerance)
+    mean = polygon.mean(corner.point.m)
+    certificate = Certificate(polygon.mean(line.h), trace=(mean,), solves=1)
+    return describe_moments(
+        corner.policy, mean, polygon.variance(corner.point), 0.0, certificate
+    )
+
+
+def _best_tradeoff(
+    mdp: MDP, risk_aversion: float, tolerance: float, progress: Progress | None
+) -> Solution:
+    polygon = Exploration(mdp, progress)
+    question = Tradeoff(risk_aversion * polygon.scale)
+    polygon.begin(*gradient_directions(question.price))
+    answer = polygon.answer(question, tolerance)
+    corner = max(polygon.corners(), key=lambda c: question.at(c.point))
+    return describe_moments(
+        corner.policy,
+        polygon.mean(corner.point.m),
+        polygon.variance(corner.point),
+        risk_aversion,
+        _certificate(polygon, answer, tolerance),
+    )
+
+
+def _best_under_budget(
+    mdp: MDP, limit: float, tolerance: float, progress: Progress | None
+) -> Solution:
+    polygon = Exploration(mdp, progress)
+    polygon.begin(_unit(-2.0), (1.0, 0.0))
+    question = Budget(limit / polygon.scale**2 + 1e-13)
+    answer = polygon.answer(question, tolerance)
+    if answer.best == -math.inf:
+        least = -polygon.answer(LeastVariance(), tolerance).best * polygon.scale**2
+        raise InputError(
+            f"limit must be >= {least:.8g}, the least variance any policy reaches, got {limit:.8g}"
+        )
+    gap = max(polygon.gaps, key=question.reached)
+    share = question.share(gap.left.point, gap.right.point) or 0.0
+    policy, point = blend(mdp, gap.left, gap.right, share)
+    return describe_moments(
+        policy,
+        polygon.mean(point.m),
+        polygon.variance(point),
+        0.0,
+        _certificate(polygon, answer, tolerance),
+    )
+
+
+def _certificate(polygon: Exploration, answer: Answer, tolerance: float) -> Certificate:
+    return Certificate(
+        upper_bound=polygon.mean(answer.bound),
+        converged=answer.bound - answer.best <= 10 * tolerance,
+        trace=tuple(map(polygon.mean, answer.trace)),
+        solves=polygon.solves,
+    )
+
+
+def _best_entropic(mdp: MDP, risk: Entropic, tolerance: float) -> Solution:
+    """All `y` have the same best policy; a good `y` only keeps the exponents in range.
+
+    With `h` an upper bound on `E[u(R - y)]`, the value is at most `y - log(1 - beta h) / beta`.
+    """
+    beta = risk.risk_aversion
+    y = float(mdp.rewards.min())
+    half_range = 0.5 * float(np.ptp(mdp.rewards)) or 1.0
+    bound, trace, policy = math.inf, [], None
+    while len(trace) < 30:
+        rewards = mdp.expected(partial(_shifted_utility, risk, y))
+        optimum = solve(mdp, rewards, policy=policy, tolerance=0.1 * tolerance * half_range)
+        policy = optimum.policy
+        rest = 1.0 - beta * optimum.upper
+        if rest > 0:
+            bound = min(bound, y - math.log(rest) / beta)
+        value = risk.dual(*mdp.reward_distribution(mdp.occupancy(policy)))
+        trace.append(value)
+        if beta * abs(value - y) < 1.0:
+            break
+        y = value
+    assert policy is not None
+    converged = bound - value <= 10 * tolerance * half_range
+    certificate = Certificate(bound, converged, tuple(trace), len(trace))
+    return describe(mdp, policy, risk, certificate)
+
+
+def _shifted_utility(risk: Entropic, y: float, rewards: Array) -> Array:
+    return risk.utility(rewards - y)

@@ -1,0 +1,152 @@
+"""Mean-variance policy iteration (Algorithm 1), exact, and as a framework for anything else.
+
+    repeat   y  <- the best y of the policy            evaluation, one number
+             pi <- argmax over pi of E[u(R - y)]       improvement, any risk-neutral method
+
+Each round can only increase `value(pi) = max over y of E[y + u(R - y)]`: the new policy is at
+least as good at the old `y`, and its own best `y` is at least as good as the old one. The loop
+stops when the value no longer grows. That is a local optimum; `mvpi.optimize` finds the global
+one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from mvpi.errors import InputError
+from mvpi.risk import Risk, VarianceBudget, as_risk
+from mvpi.tabular.mdp import MDP, Policy
+from mvpi.tabular.solution import Certificate, Solution, describe
+from mvpi.tabular.solve import solve
+
+P = TypeVar("P")
+Sample = npt.ArrayLike | tuple[npt.ArrayLike, npt.ArrayLike]
+
+_RELATIVE_TOLERANCE = 1e-12
+
+
+@dataclass(frozen=True)
+class Iteration(Generic[P]):
+    """How an alternation ended: the best policy, its value and its `y`."""
+
+    policy: P
+    value: float
+    dual: float
+    trace: tuple[float, ...]
+    """The value of each policy that was accepted, the start policy first."""
+    converged: bool
+    """Whether the value stopped growing within the allowed iterations."""
+
+
+def iterate(
+    evaluate: Callable[[P], Sample],
+    improve: Callable[[P, float], P],
+    policy: P,
+    risk: Risk | float,
+    *,
+    iterations: int = 1000,
+    tolerance: float = 0.0,
+) -> Iteration[P]:
+    """Mean-variance policy iteration around any evaluation and any improvement.
+
+    Args:
+        evaluate: takes a policy, returns the rewards of its steps: a sample, or a pair
+            `(rewards, weights)`, such as all possible rewards and their probabilities.
+        improve: takes a policy and `y`, returns a policy that is better (or best) for the
+            reward `risk.augment(r, y)`. Any risk-neutral method will do.
+        policy: where to start; any object.
+        risk: a risk measure, or a number for `MeanVariance`.
+        iterations: improvements at the most.
+        tolerance: stop when an improvement adds no more than this to the value. With a noisy
+            `evaluate`, `-inf` goes on to the last iteration; the best policy seen is returned.
+
+    Example, improvement by linear programming or value iteration of your own:
+
+        best = mvpi.iterate(
+            evaluate=lambda pi: mdp.reward_distribution(mdp.occupancy(pi)),
+            improve=lambda pi, y: my_solver(mdp, mdp.expected(lambda r: risk.augment(r, y))),
+            policy=np.zeros(mdp.n_states, dtype=int),
+            risk=risk,
+        )
+
+    Example, evaluation by simulation and improvement by a learner:
+
+        best = mvpi.iterate(
+            evaluate=lambda model: rewards_of_some_episodes(model),
+            improve=lambda model, y: train(model, reward=lambda r: risk.augment(r, y)),
+            policy=model, risk=1.0, iterations=20, tolerance=-math.inf,
+        )
+    """
+    risk = as_risk(risk)
+    if isinstance(risk, VarianceBudget) and risk.risk_aversion == 0.0:
+        raise InputError(
+            "policy iteration works at a fixed risk aversion, which VarianceBudget leaves open: "
+            "use optimize(mdp, VarianceBudget(...)), or a MeanVariance"
+        )
+
+    def measured(candidate: P) -> tuple[float, float]:
+        sample = evaluate(candidate)
+        rewards, weights = sample if isinstance(sample, tuple) else (sample, None)
+        return risk.value(rewards, weights), risk.dual(rewards, weights)
+
+    value, y = measured(policy)
+    best = (policy, value, y)
+    trace = [value]
+    converged = False
+    for _ in range(iterations):
+        policy = improve(policy, y)
+        new_value, y = measured(policy)
+        if not new_value > value + tolerance:
+            converged = True
+            break
+        value = new_value
+        trace.append(value)
+        if value > best[1]:
+            best = (policy, value, y)
+    return Iteration(best[0], best[1], best[2], tuple(trace), converged)
+
+
+def policy_iteration(
+    mdp: MDP, risk: Risk | float, policy: npt.ArrayLike | None = None
+) -> Solution:
+    """Algorithm 1 on a finite MDP: exact evaluation, exact improvement, a local optimum.
+
+    Args:
+        mdp: the problem.
+        risk: a risk measure, or a number for `MeanVariance`.
+        policy: where to start, `(S,)` actions or `(S, A)` probabilities; uniformly random when
+            left out. The start decides which local optimum is reached.
+
+    The trace of the solution never decreases; its `upper_bound` is infinite.
+    """
+    risk = as_risk(risk)
+    if policy is None:
+        start: Policy = np.full((mdp.n_states, mdp.n_actions), 1.0 / mdp.n_actions)
+    else:
+        start = mdp.checked_policy(policy)
+    solves = 0
+
+    def evaluate(candidate: Policy) -> Sample:
+        return mdp.reward_distribution(mdp.occupancy(candidate))
+
+    def improve(candidate: Policy, y: float) -> Policy:
+        # Occupancies sum to one, so u(r - y) and augment(r, y) have the same best policy.
+        nonlocal solves
+        rewards = mdp.expected(lambda r: risk.utility(r - y))
+        solves += 1
+        return solve(
+            mdp,
+            rewards,
+            policy=candidate if candidate.ndim == 1 else None,
+            tolerance=_RELATIVE_TOLERANCE * float(np.ptp(rewards)),
+        ).policy
+
+    scale = float(np.abs(mdp.rewards).max())
+    found = iterate(evaluate, improve, start, risk, tolerance=_RELATIVE_TOLERANCE * scale)
+    certificate = Certificate(converged=found.converged, trace=found.trace, solves=solves)
+    return describe(mdp, found.policy, risk, certificate)

@@ -1,0 +1,238 @@
+"""The polygon of achievable moments, explored only where a question needs it.
+
+The achievable points `(m, q) = (E[R], E[R^2])` of an MDP form a convex polygon whose corners are
+deterministic policies. One risk-neutral solve with reward `a r - b r^2` finds the corner
+farthest in the direction `(a, -b)`, and proves that everything lies under the supporting line
+`a m - b q <= h`. Only the lower boundary (least `q` for a mean) matters for mean and variance:
+
+    q |  left o
+      |        \\ .              Between two neighbouring corners all that is not yet known lies
+      |         \\  .            in the triangle of the chord and the two supporting lines. Its
+      |          \\    . chord    apex bounds any question that improves downwards; a solve along
+      |      apex +------o right  the chord finds the corner in between, or proves there is none.
+      |______________________ m
+
+Rewards are centred and scaled to [-1, 1] inside, so tolerances have one meaning and variances of
+rewards far from zero keep their digits.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from dataclasses import dataclass, replace
+from itertools import count, pairwise
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from mvpi.tabular.mdp import MDP
+from mvpi.tabular.solution import Progress
+from mvpi.tabular.solve import Actions, solve
+
+Array = npt.NDArray[np.float64]
+
+_FINEST = 1e-11
+"""Differences below this, of rewards scaled to [-1, 1], are not told apart."""
+_MOMENT_ACCURACY = 1e-13
+"""The moments of a corner are computed to this accuracy."""
+
+
+class Point(NamedTuple):
+    """First and second moment of the scaled reward."""
+
+    m: float
+    q: float
+
+    @property
+    def variance(self) -> float:
+        return self.q - self.m**2
+
+
+class Line(NamedTuple):
+    """All achievable points satisfy `a m - b q <= h`."""
+
+    a: float
+    b: float
+    h: float
+
+    def excess(self, point: Point) -> float:
+        """How far a point lies beyond the line, in units of `a m - b q`."""
+        return self.a * point.m - self.b * point.q - self.h
+
+    def meet(self, other: Line) -> Point | None:
+        """The common point of two lines; None for (nearly) parallel ones."""
+        determinant = self.b * other.a - self.a * other.b
+        if abs(determinant) < 1e-14:
+            return None
+        m = (self.b * other.h - self.h * other.b) / determinant
+        q = (self.a * other.h - self.h * other.a) / determinant
+        return Point(m, q)
+
+
+@dataclass(frozen=True, eq=False)
+class Corner:
+    """A deterministic policy, its moments, and its values for rewards `r` and `r^2`."""
+
+    point: Point
+    policy: Actions
+    values: tuple[Array, Array]
+
+
+@dataclass(frozen=True, eq=False)
+class Gap:
+    """Two neighbouring corners and the supporting lines that close what lies between."""
+
+    left: Corner
+    right: Corner
+    left_line: Line
+    right_line: Line
+    edge: Line | None = None
+    """The line along the chord, once a solve has shown that no corner lies between."""
+
+    @property
+    def width(self) -> float:
+        return self.right.point.m - self.left.point.m
+
+    def outline(self) -> list[Point]:
+        """The outer boundary from the left corner to the right one."""
+        lines = [self.left_line, self.edge, self.right_line]
+        known = [line for line in lines if line is not None]
+        left, right = self.left.point, self.right.point
+        between = [one.meet(other) for one, other in pairwise(known)]
+        inside = [p for p in between if p is not None and left.m <= p.m <= right.m]
+        return [left, *inside, right]
+
+    def chord(self) -> Line:
+        """The line through both corners, with `a^2 + b^2 = 1`."""
+        left, right = self.left.point, self.right.point
+        a, b = right.q - left.q, right.m - left.m
+        length = math.hypot(a, b)
+        a, b = a / length, b / length
+        return Line(a, b, max(a * left.m - b * left.q, a * right.m - b * right.q))
+
+    def depth(self) -> float:
+        """How far beyond the chord an undiscovered point could be."""
+        chord = self.chord()
+        return max(chord.excess(p) for p in self.outline())
+
+
+class Question(Protocol):
+    """What is to be maximised over the lower boundary, in scaled units."""
+
+    def reached(self, gap: Gap) -> float:
+        """The best value on the segment between the two corners."""
+
+    def bound(self, gap: Gap) -> float:
+        """An upper bound on the value of anything in the gap."""
+
+
+class Answer(NamedTuple):
+    """The best value reached, an upper bound on all values, the best value after each solve."""
+
+    best: float
+    bound: float
+    trace: list[float]
+
+
+class Exploration:
+    """The part of the lower boundary that has been found so far."""
+
+    def __init__(self, mdp: MDP, progress: Progress | None = None):
+        low, high = float(mdp.rewards.min()), float(mdp.rewards.max())
+        self.mdp = mdp
+        self.centre = 0.5 * (low + high)
+        self.scale = 0.5 * (high - low) or 1.0
+        self.solves = 0
+        self.gaps: list[Gap] = []
+        """What has been found, by increasing mean, once `begin` was called."""
+        self._progress = progress
+        self._states = np.arange(mdp.n_states)
+        self._first = mdp.expected(lambda r: (r - self.centre) / self.scale)
+        self._second = mdp.expected(lambda r: ((r - self.centre) / self.scale) ** 2)
+
+    def begin(self, left: tuple[float, float], right: tuple[float, float]) -> None:
+        """Find the corners farthest in two directions `(a, -b)`; all else lies between them."""
+        last, last_line = self.farthest(*right)
+        first, first_line = self.farthest(*left, near=last)
+        self.gaps = [Gap(first, last, first_line, last_line)]
+
+    def farthest(
+        self, a: float, b: float, near: Corner | None = None, tolerance: float = _FINEST
+    ) -> tuple[Corner, Line]:
+        """The corner that maximises `a m - b q`, and its supporting line."""
+        rewards = a * self._first - b * self._second
+        policy = values = None
+        if near is not None:
+            policy, values = near.policy, a * near.values[0] - b * near.values[1]
+        optimum = solve(self.mdp, rewards, policy=policy, values=values, tolerance=tolerance)
+        self.solves += 1
+        line = Line(a, b, optimum.upper)
+        if near is not None and np.array_equal(near.policy, optimum.policy):
+            return near, line
+        guess = (None, None) if near is None else near.values
+        return self._corner(optimum.policy, guess), line
+
+    def answer(self, question: Question, tolerance: float) -> Answer:
+        """Explore until the best value reached is within `tolerance` of its upper bound."""
+        order = count()
+        waiting = [(-question.bound(gap), next(order), gap) for gap in self.gaps]
+        heapq.heapify(waiting)
+        settled: list[Gap] = []
+        best = max(question.reached(gap) for gap in self.gaps)
+        trace = [best]
+        while waiting and -waiting[0][0] > best + tolerance:
+            if self._progress is not None:
+                self._progress(self.solves, best, -waiting[0][0])
+            _, _, gap = heapq.heappop(waiting)
+            for piece in self._refined(gap):
+                best = max(best, question.reached(piece))
+                if piece.edge is None:
+                    heapq.heappush(waiting, (-question.bound(piece), next(order), piece))
+                else:
+                    settled.append(piece)
+            trace.append(best)
+        self.gaps = sorted(
+            [gap for _, _, gap in waiting] + settled, key=lambda gap: gap.left.point.m
+        )
+        return Answer(best, max([best, *map(question.bound, self.gaps)]), trace)
+
+    def corners(self) -> list[Corner]:
+        """All corners found, by increasing mean."""
+        found = {id(corner): corner for gap in self.gaps for corner in (gap.left, gap.right)}
+        return sorted(found.values(), key=lambda corner: corner.point.m)
+
+    def mean(self, m: float) -> float:
+        """A scaled first moment in the units of the rewards."""
+        return self.centre + self.scale * m
+
+    def variance(self, point: Point) -> float:
+        """The variance of a point in the units of the rewards."""
+        return self.scale**2 * max(point.variance, 0.0)
+
+    def _refined(self, gap: Gap) -> list[Gap]:
+        """The gap split at a corner found between its ends, or the gap shown to be an edge."""
+        if gap.width <= _FINEST:
+            return [replace(gap, edge=gap.left_line)]
+        chord = gap.chord()
+        rough = min(max(0.02 * gap.depth(), _FINEST), 1e-4)
+        for tolerance in sorted({rough, _FINEST}, reverse=True):
+            corner, line = self.farthest(chord.a, chord.b, gap.left, tolerance)
+            if chord.excess(corner.point) > _FINEST:
+                break
+        else:
+            return [replace(gap, edge=line)]
+        pieces = []
+        if corner.point.m > gap.left.point.m + _FINEST:
+            pieces.append(Gap(gap.left, corner, gap.left_line, line))
+        if corner.point.m < gap.right.point.m - _FINEST:
+            pieces.append(Gap(corner, gap.right, line, gap.right_line))
+        return pieces
+
+    def _corner(self, policy: Actions, guess: tuple[Array | None, Array | None]) -> Corner:
+        chain = self.mdp.chain(policy)
+        chosen = (self._states, policy)
+        first = chain.evaluate(self._first[chosen], _MOMENT_ACCURACY, guess[0])
+        second = chain.evaluate(self._second[chosen], _MOMENT_ACCURACY, guess[1])
+        return Corner(Point(first.gain, second.gain), policy, (first.values, second.values))

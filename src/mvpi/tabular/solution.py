@@ -1,0 +1,124 @@
+"""What a solver answers: a policy, what it is worth, and how sure that is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mvpi import stats
+from mvpi.risk import Risk
+from mvpi.tabular.mdp import MDP
+
+Progress = Callable[[int, float, float], None]
+"""Called after each risk-neutral solve with: solves so far, best value, upper bound."""
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """A policy and its certificate.
+
+    No policy has a value above `upper_bound`. It is infinite for a method that only climbs to a
+    local optimum.
+    """
+
+    policy: npt.NDArray[Any]
+    """`(S,)` actions, or `(S, A)` probabilities when the optimum has to mix."""
+    mean: float
+    """`E[R]`, the expected reward of a step."""
+    variance: float
+    """`Var(R)`."""
+    value: float
+    """The risk measure of `R`; for a variance budget, the mean."""
+    dual: float
+    """The best `y` of this policy."""
+    upper_bound: float
+    converged: bool
+    """Whether the method ended by its own criterion rather than at a limit."""
+    trace: tuple[float, ...]
+    """The best value after each iteration (`policy_iteration`) or risk-neutral solve."""
+    solves: int
+    """Risk-neutral solves spent."""
+
+    @property
+    def gap(self) -> float:
+        """`upper_bound - value`: how much a better policy could gain at the most."""
+        return self.upper_bound - self.value
+
+    def __repr__(self) -> str:
+        kind = "randomised" if self.policy.ndim == 2 else "deterministic"
+        return (
+            f"Solution(value={self.value:.8g}, upper_bound={self.upper_bound:.8g}, "
+            f"mean={self.mean:.8g}, variance={self.variance:.8g}, dual={self.dual:.8g}, "
+            f"{kind} policy of {len(self.policy)} states, solves={self.solves}, "
+            f"converged={self.converged})"
+        )
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """How an answer was found and how far off it can be; see `Solution`."""
+
+    upper_bound: float = math.inf
+    converged: bool = True
+    trace: tuple[float, ...] = ()
+    solves: int = 0
+
+
+def describe(
+    mdp: MDP, policy: npt.NDArray[Any], risk: Risk, certificate: Certificate
+) -> Solution:
+    """The `Solution` for a policy, its statistics computed from its occupancy."""
+    rewards, weights = mdp.reward_distribution(mdp.occupancy(policy))
+    return _solution(
+        policy,
+        certificate,
+        mean=stats.mean(rewards, weights),
+        variance=stats.variance(rewards, weights),
+        value=risk.value(rewards, weights),
+        dual=risk.dual(rewards, weights),
+    )
+
+
+def describe_moments(
+    policy: npt.NDArray[Any],
+    mean: float,
+    variance: float,
+    risk_aversion: float,
+    certificate: Certificate,
+) -> Solution:
+    """The `Solution` for a policy of known mean and variance, at a price for variance."""
+    value = mean - risk_aversion * variance
+    return _solution(policy, certificate, mean=mean, variance=variance, value=value, dual=mean)
+
+
+def _solution(
+    policy: npt.NDArray[Any], certificate: Certificate, *, value: float, **statistics: float
+) -> Solution:
+    answer = policy.copy()
+    answer.flags.writeable = False
+    return Solution(
+        policy=answer,
+        value=value,
+        upper_bound=max(certificate.upper_bound, value),
+        converged=certificate.converged,
+        trace=certificate.trace,
+        solves=certificate.solves,
+        **statistics,
+    )
+
+
+def mixture(mdp: MDP, policies: Iterable[npt.NDArray[Any]], shares: Iterable[float]) -> Any:
+    """The stationary policy whose occupancy is a weighted mean of the policies' occupancies.
+
+    `pi(a | s) = d(s, a) / d(s)`; where no policy goes, actions are those of the first.
+    """
+    policies = list(policies)
+    d = sum(w * mdp.occupancy(p) for p, w in zip(policies, shares, strict=True))
+    visits = np.asarray(d).sum(axis=1, keepdims=True)
+    fallback = np.eye(mdp.n_actions)[policies[0]]
+    return np.where(visits > 0, d / np.where(visits > 0, visits, 1.0), fallback)
