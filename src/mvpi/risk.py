@@ -31,6 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mvpi import stats
+from mvpi.errors import InputError
 from mvpi.stats import check_level, check_number
 
 Array = npt.NDArray[np.float64]
@@ -198,3 +199,26 @@ def as_risk(risk: Risk | float) -> Risk:
     if isinstance(risk, Risk):
         return risk
     return MeanVariance(check_number(risk, "risk_aversion", at_least=0.0))
+
+
+def parse_risk(text: str) -> Risk:
+    """The risk measure a text names: a number, or a measure and its numbers behind colons.
+
+    >>> parse_risk("0.5"), parse_risk("cvar:0.1")
+    (MeanVariance(risk_aversion=0.5), CVaR(level=0.1, weight=1.0))
+    """
+    makers = {"cvar": CVaR, "entropic": Entropic, "budget": VarianceBudget}
+    name, *numbers = text.split(":")
+    try:
+        if not numbers:
+            return as_risk(float(name))
+        return makers[name](*map(float, numbers))
+    except (KeyError, TypeError):
+        pass
+    except ValueError as error:
+        if isinstance(error, InputError):
+            raise
+    raise InputError(
+        "risk must be a number (mean-variance), cvar:LEVEL, cvar:LEVEL:WEIGHT, entropic:BETA or "
+        f"budget:LIMIT, got {text!r}"
+    )

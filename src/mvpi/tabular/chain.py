@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[np.float64]
 
-DIRECT_UP_TO = 300
+DIRECT_UP_TO = 128
 """Number of states up to which dense linear algebra is used."""
 
 _EPS = float(np.finfo(np.float64).eps)
@@ -35,10 +35,11 @@ _EPS = float(np.finfo(np.float64).eps)
 
 def closed_classes(matrix: csr_array) -> list[int]:
     """One state of every closed communicating class of the graph of `matrix`, in order."""
-    count, label = connected_components(matrix, directed=True, connection="strong")
-    source = np.repeat(label, np.diff(matrix.indptr))
+    graph = with_sorted_indices(matrix, like=matrix)
+    count, label = connected_components(graph, directed=True, connection="strong")
+    source = np.repeat(label, np.diff(graph.indptr))
     closed = np.ones(count, dtype=bool)
-    closed[source[(source != label[matrix.indices]) & (matrix.data > 0)]] = False
+    closed[source[source != label[graph.indices]]] = False
     _, first_state = np.unique(label, return_index=True)
     return sorted(int(s) for s in first_state[closed])
 
@@ -147,7 +148,7 @@ class Chain:
         others.data[others.indices == k] = 0.0
         rows = np.delete(np.arange(n), k)
         gain_column = csr_array((np.ones(n - 1), (rows, np.full(n - 1, k))), shape=(n, n))
-        return _with_sorted_indices(others - gain_column, like=self.matrix)
+        return with_sorted_indices(others - gain_column, like=self.matrix)
 
     def _occupancy_matrix(self, backwards: csr_array) -> csr_array:
         """`B` with `x = b + B x` giving the occupancy; at discount 1, `x[recurrent] = b`."""
@@ -179,7 +180,7 @@ class Chain:
     def _iterative_occupancy(self) -> Array:
         from mvpi.tabular.linear import System, fixed_point_steps
 
-        backwards = _with_sorted_indices(self.matrix.T, like=self.matrix)
+        backwards = with_sorted_indices(self.matrix.T, like=self.matrix)
         backwards = self._discounted(backwards)
         restart = (1.0 - self.discount) * self.start
         d, residual = fixed_point_steps(backwards, restart - self.start + backwards @ self.start, 0)
@@ -205,11 +206,11 @@ class Chain:
         return d
 
 
-def _with_sorted_indices(matrix: csr_array, like: csr_array) -> csr_array:
-    """`matrix` as CSR without stored zeros, its index arrays typed as those of `like`."""
-    matrix = csr_array(matrix)
+def with_sorted_indices(matrix: csr_array, like: csr_array) -> csr_array:
+    """`matrix` as CSR without stored zeros or repeats, its indices typed as those of `like`."""
+    matrix = csr_array(matrix, copy=True)
+    matrix.sum_duplicates()
     matrix.eliminate_zeros()
-    matrix.sort_indices()
     index = like.indices.dtype
     return csr_array(
         (matrix.data, matrix.indices.astype(index), matrix.indptr.astype(index)), matrix.shape

@@ -67,22 +67,21 @@ def grid_world(
 def inventory(capacity: int, discount: float = 0.999) -> MDP:
     """Stock from 0 to `capacity`; order 0, 2, 5 or 10 units against a demand of 0 to 4 a day.
 
-    A unit sells for 2, costs 1, holding it costs 0.01 a day (for the first 1000), an order costs
-    2. It mixes slowly: the stock changes by a few units a day.
+    A unit sells for 2 and costs 1, an order costs 2, and each of the first 1000 units costs 0.01
+    a day to hold. What is sold, hence the reward, depends on the next state. It mixes slowly:
+    the stock changes by a few units a day.
     """
     stock = np.arange(capacity + 1)
+    order = np.array([0, 2, 5, 10])
     demand, chance = np.arange(5), np.array([0.1, 0.2, 0.3, 0.25, 0.15])
-    columns = np.empty((len(stock), 4, 5), dtype=np.int32)
-    rewards = np.empty(columns.shape)
-    for a, order in enumerate((0, 2, 5, 10)):
-        available = np.minimum(stock + order, capacity)[:, None]
-        columns[:, a] = np.maximum(available - demand, 0)
-        cost = order + 2 * (order > 0) + 0.01 * np.minimum(available, 1000)
-        rewards[:, a] = 2 * np.minimum(available, demand) - cost
-    probabilities = np.broadcast_to(chance, columns.shape)
-    expected = (rewards * probabilities).sum(axis=2)
-    table = _rows(columns.reshape(-1, 5), probabilities.reshape(-1, 5))
-    return MDP.from_rows(table, expected, discount)
+    available = np.minimum(stock[:, None] + order, capacity)
+    columns = np.maximum(available[:, :, None] - demand, 0).reshape(-1, 5).astype(np.int32)
+    table = _rows(columns, np.broadcast_to(chance, columns.shape))
+    cost = order + 2 * (order > 0) + 0.01 * np.minimum(available, 1000)
+    per_transition = np.diff(table.indptr)
+    sold = np.repeat(available.ravel(), per_transition) - table.indices
+    rewards = 2.0 * sold - np.repeat(cost.ravel(), per_transition)
+    return MDP.from_rows(table, rewards, discount)
 
 
 def _rows(columns: np.ndarray, probabilities: np.ndarray) -> csr_array:

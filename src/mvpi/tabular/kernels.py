@@ -19,8 +19,12 @@ _BLOCKS = 4
 
 
 def unsigned(indices: np.ndarray) -> np.ndarray:
-    """The same whole numbers >= 0, typed so that indexing with them needs no sign check."""
-    return indices.view(np.uint32 if indices.itemsize == 4 else np.uint64)
+    """The same whole numbers >= 0, typed so that indexing with them needs no sign check.
+
+    64-bit ones, of tables with over 2^31 entries, stay as they are: mixed with signed numbers
+    their unsigned form would turn into floats.
+    """
+    return indices.view(np.uint32) if indices.itemsize == 4 else indices
 
 
 def partition(n: int) -> np.ndarray:

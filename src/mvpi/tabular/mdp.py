@@ -11,6 +11,7 @@ written once and its cost is the number of possible transitions.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from os import PathLike
 from typing import TYPE_CHECKING, Any, cast
 
@@ -19,7 +20,7 @@ import numpy.typing as npt
 from scipy.sparse import csr_array, issparse, vstack
 
 from mvpi.errors import InputError
-from mvpi.tabular.chain import Chain
+from mvpi.tabular.chain import Chain, closed_classes, with_sorted_indices
 
 if TYPE_CHECKING:
     import gymnasium
@@ -137,7 +138,8 @@ class MDP:
         """
         from mvpi.tabular.toy_text import read_table
 
-        return cls.from_rows(*read_table(env), discount=discount)
+        transitions, rewards, start = read_table(env)
+        return cls.from_rows(transitions, rewards, discount, start)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the MDP to an `.npz` file of plain arrays (no pickle)."""
@@ -185,15 +187,21 @@ class MDP:
         sums = np.add.reduceat(weighted, self.transitions.indptr[:-1])
         return cast(Array, sums.reshape(self.n_states, self.n_actions))
 
+    @cached_property
+    def closed_classes(self) -> list[int]:
+        """One state of each set of states that no sequence of actions can leave."""
+        uniform = np.full((self.n_states, self.n_actions), 1.0 / self.n_actions)
+        return closed_classes(self.policy_matrix(uniform))
+
     def policy_matrix(self, policy: Policy) -> csr_array:
         """Transition probabilities between states, `(S, S)`, under a checked policy."""
         n, a = self.n_states, self.n_actions
         if policy.ndim == 1:
-            return self.transitions[np.arange(n, dtype=self.transitions.indices.dtype) * a + policy]
-        pairs = csr_array(
-            (policy.ravel(), np.arange(n * a), np.arange(0, n * a + 1, a)), shape=(n, n * a)
-        )
-        return csr_array(pairs @ self.transitions)
+            return self.transitions[np.arange(n) * a + policy]
+        index = self.transitions.indices.dtype
+        columns, starts = np.arange(n * a, dtype=index), np.arange(0, n * a + 1, a, dtype=index)
+        pairs = csr_array((policy.ravel(), columns, starts), shape=(n, n * a))
+        return with_sorted_indices(pairs @ self.transitions, like=self.transitions)
 
     def chain(self, policy: Policy) -> Chain:
         """The Markov chain of a checked policy."""

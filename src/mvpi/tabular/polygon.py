@@ -21,7 +21,7 @@ from __future__ import annotations
 import heapq
 import math
 from dataclasses import dataclass, replace
-from itertools import count, pairwise
+from itertools import combinations, count, pairwise
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -35,6 +35,8 @@ Array = npt.NDArray[np.float64]
 
 _FINEST = 1e-11
 """Differences below this, of rewards scaled to [-1, 1], are not told apart."""
+_VERTICAL = 1e-12
+"""A direction with a smaller `b` bounds means only."""
 _MOMENT_ACCURACY = 1e-13
 """The moments of a corner are computed to this accuracy."""
 
@@ -61,14 +63,16 @@ class Line(NamedTuple):
         """How far a point lies beyond the line, in units of `a m - b q`."""
         return self.a * point.m - self.b * point.q - self.h
 
-    def meet(self, other: Line) -> Point | None:
-        """The common point of two lines; None for (nearly) parallel ones."""
+    def height(self, m: float) -> float:
+        """The least `q` that the line allows at the mean `m`."""
+        return (self.a * m - self.h) / self.b
+
+    def meet(self, other: Line) -> float | None:
+        """The mean at which two lines cross; None for parallel ones."""
         determinant = self.b * other.a - self.a * other.b
-        if abs(determinant) < 1e-14:
+        if determinant == 0.0:
             return None
-        m = (self.b * other.h - self.h * other.b) / determinant
-        q = (self.a * other.h - self.h * other.a) / determinant
-        return Point(m, q)
+        return (self.b * other.h - self.h * other.b) / determinant
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,13 +100,13 @@ class Gap:
         return self.right.point.m - self.left.point.m
 
     def outline(self) -> list[Point]:
-        """The outer boundary from the left corner to the right one."""
-        lines = [self.left_line, self.edge, self.right_line]
-        known = [line for line in lines if line is not None]
-        left, right = self.left.point, self.right.point
-        between = [one.meet(other) for one, other in pairwise(known)]
-        inside = [p for p in between if p is not None and left.m <= p.m <= right.m]
-        return [left, *inside, right]
+        """The outer boundary above which the gap lies, from the left corner to the right one."""
+        lines = [line for line in (self.left_line, self.edge, self.right_line) if line is not None]
+        slanted = [line for line in lines if line.b > _VERTICAL]
+        low, high = self.left.point.m, self.right.point.m
+        crossings = [one.meet(other) for one, other in combinations(slanted, 2)]
+        turns = sorted(m for m in crossings if m is not None and low < m < high)
+        return [Point(m, max(line.height(m) for line in slanted)) for m in (low, *turns, high)]
 
     def chord(self) -> Line:
         """The line through both corners, with `a^2 + b^2 = 1`."""
@@ -152,11 +156,19 @@ class Exploration:
         self._first = mdp.expected(lambda r: (r - self.centre) / self.scale)
         self._second = mdp.expected(lambda r: ((r - self.centre) / self.scale) ** 2)
 
-    def begin(self, left: tuple[float, float], right: tuple[float, float]) -> None:
-        """Find the corners farthest in two directions `(a, -b)`; all else lies between them."""
-        last, last_line = self.farthest(*right)
-        first, first_line = self.farthest(*left, near=last)
-        self.gaps = [Gap(first, last, first_line, last_line)]
+    def begin(self, *directions: tuple[float, float]) -> None:
+        """Find the corners farthest in directions `(a, -b)`, given from left to right.
+
+        Neighbouring directions must not be opposite. What lies beyond the first and the last is
+        not explored.
+        """
+        found: list[tuple[Corner, Line]] = []
+        for a, b in directions:
+            found.append(self.farthest(a, b, near=found[-1][0] if found else None))
+        self.gaps = [
+            Gap(left, right, left_line, right_line)
+            for (left, left_line), (right, right_line) in pairwise(found)
+        ]
 
     def farthest(
         self, a: float, b: float, near: Corner | None = None, tolerance: float = _FINEST
@@ -214,7 +226,8 @@ class Exploration:
     def _refined(self, gap: Gap) -> list[Gap]:
         """The gap split at a corner found between its ends, or the gap shown to be an edge."""
         if gap.width <= _FINEST:
-            return [replace(gap, edge=gap.left_line)]
+            slanted = max(gap.left_line, gap.right_line, key=lambda line: line.b)
+            return [replace(gap, edge=slanted)]
         chord = gap.chord()
         rough = min(max(0.02 * gap.depth(), _FINEST), 1e-4)
         for tolerance in sorted({rough, _FINEST}, reverse=True):

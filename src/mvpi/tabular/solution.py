@@ -90,9 +90,11 @@ def describe_moments(
     variance: float,
     risk_aversion: float,
     certificate: Certificate,
+    value: float | None = None,
 ) -> Solution:
     """The `Solution` for a policy of known mean and variance, at a price for variance."""
-    value = mean - risk_aversion * variance
+    if value is None:
+        value = mean - risk_aversion * variance
     return _solution(policy, certificate, mean=mean, variance=variance, value=value, dual=mean)
 
 

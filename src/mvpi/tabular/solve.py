@@ -33,6 +33,7 @@ Actions = npt.NDArray[np.int64]
 _KRYLOV_PER_SWEEP = 20
 """A pair of sweeps costs about two Krylov iterations: spend a tenth of the evaluation on them."""
 
+_EPS = float(np.finfo(np.float64).eps)
 _ITERATIONS = 500
 _MULTICHAIN_ITERATIONS = 5_000
 
@@ -67,24 +68,25 @@ def solve(
         values: state values to start from; those of `policy` when left out.
         tolerance: stop when `upper - lower` is at most this (or as small as rounding allows).
     """
-    check_single_class(mdp)
+    if mdp.discount == 1.0 and len(mdp.closed_classes) > 1:
+        raise NotUnichain("the MDP", mdp.closed_classes)
     actions = np.zeros(mdp.n_states, np.int64) if policy is None else policy.copy()
+    states = np.arange(mdp.n_states)
     if values is not None:
         v = values.copy()
     elif policy is not None:
-        chosen = rewards[np.arange(mdp.n_states), actions]
-        v = mdp.chain(actions).evaluate(chosen, tolerance).values
+        v = mdp.chain(actions).evaluate(rewards[states, actions], tolerance).values
     else:
         v = np.full(mdp.n_states, _worst_value(mdp, rewards))
     residual = np.empty(mdp.n_states)
-    scale = float(np.abs(rewards).max())
     sweeps = 1 if mdp.discount < 1.0 and mdp.n_states > DIRECT_UP_TO else 0
     smallest, stalled, multichain = np.inf, 0, 0
     for _ in range(_ITERATIONS + _MULTICHAIN_ITERATIONS):
         _sweep_both_ways(mdp, rewards, v, sweeps)
         low, high = _backup(mdp, rewards, v, actions, residual)
         span = high - low
-        floor = 8 * np.finfo(float).eps * max(scale, float(np.abs(v).max()))
+        paid = rewards[states, actions]
+        floor = 8 * _EPS * max(float(np.abs(paid).max()), float(np.abs(v).max()))
         stalled = stalled + 1 if span > 0.5 * smallest else 0
         if span <= max(tolerance, floor) or (stalled > 3 and smallest <= 1e4 * floor):
             break
@@ -111,19 +113,6 @@ def solve(
         actions = _joined(mdp, actions)
     base = (1.0 - mdp.discount) * float(mdp.start @ v)
     return Optimum(actions, v, base + low, base + high)
-
-
-def check_single_class(mdp: MDP) -> None:
-    """Raise if, at discount 1, no policy could join all states to one closed class."""
-    if mdp.discount < 1.0:
-        return
-    union = mdp.transitions.reshape(mdp.n_states, -1)
-    union = type(union)(
-        (union.data, union.indices % mdp.n_states, union.indptr), shape=(mdp.n_states,) * 2
-    )
-    classes = closed_classes(union)
-    if len(classes) > 1:
-        raise NotUnichain("the MDP", classes)
 
 
 def _backup(

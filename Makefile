@@ -1,0 +1,43 @@
+# Everything runs in .venv, which is made on first use and again when pyproject.toml or
+# constraints.txt change. Needs Python >= 3.11: make PYTHON=python3.12 ... picks another one.
+
+PYTHON ?= python3
+ARGS ?=
+BIN := .venv/bin
+INSTALL := $(BIN)/pip install -q --disable-pip-version-check -c constraints.txt
+
+.DEFAULT_GOAL := help
+.PHONY: run test check bench clean help
+
+run: .venv/.installed  ## show what the package does
+	@$(BIN)/python examples/first_look.py $(ARGS)
+
+test: .venv/.installed  ## run the tests; ARGS="-k risk" picks some, ARGS="-m ''" adds the slow ones
+	@$(BIN)/python -m pytest -n 2 $(ARGS)
+
+check: .venv/.installed  ## lint, formatting, types
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+bench: .venv/.installed-bench  ## time the exact solver against other libraries
+	@$(BIN)/python benchmarks/solver.py $(ARGS)
+
+clean:  ## remove .venv, caches, builds and out/
+	@rm -rf .venv out build dist src/*.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+help:  ## show this list
+	@sed -n 's/^\([a-z]*\):.*  ## /  make \1\t/p' $(MAKEFILE_LIST)
+
+# The stamp is written last, so an installation that failed is tried again.
+.venv/.installed: pyproject.toml constraints.txt
+	@echo "Setting up .venv ..."
+	@$(PYTHON) -m venv .venv
+	@$(INSTALL) -e '.[dev]'
+	@touch $@
+
+.venv/.installed-bench: .venv/.installed
+	@echo "Adding what the benchmarks need ..."
+	@$(INSTALL) -e '.[bench]'
+	@touch $@

@@ -1,0 +1,160 @@
+"""MDPs on disk: an `.npz` file of plain arrays. Nothing in it is ever executed.
+
+A file that `MDP.save` writes holds
+
+    format          "mvpi-mdp 1"
+    indptr, indices, probabilities    the transition table in CSR form, row s * A + a
+    rewards         (S, A), or one per stored transition
+    discount, start
+
+Instead of the three arrays of the table a file may hold `transitions`, `(S, A, S)`; rewards are
+then `(S, A)` or `(S, A, S)`, and `format`, `discount` (0.99) and `start` (uniform) can be left
+out: `numpy.savez("model.npz", transitions=p, rewards=r)` makes a valid file.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import zipfile
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from mvpi.errors import InputError
+
+if TYPE_CHECKING:
+    from mvpi.tabular.mdp import MDP
+
+_FORMAT = "mvpi-mdp"
+_VERSION = 1
+_NAMES = frozenset(
+    {"format", "indptr", "indices", "probabilities", "transitions", "rewards", "discount", "start"}
+)
+
+
+def save(mdp: MDP, path: str | PathLike[str]) -> None:
+    """Write `mdp` to `path`; an existing file is replaced only once the new one is complete."""
+    target = Path(path)
+    table = mdp.transitions
+    descriptor, scratch = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            np.savez(
+                file,
+                format=np.array(f"{_FORMAT} {_VERSION}"),
+                indptr=table.indptr,
+                indices=table.indices,
+                probabilities=table.data,
+                rewards=mdp.rewards,
+                discount=np.array(mdp.discount),
+                start=mdp.start,
+            )
+        os.replace(scratch, target)
+    except BaseException:
+        Path(scratch).unlink(missing_ok=True)
+        raise
+
+
+def load(path: str | PathLike[str]) -> MDP:
+    """Read an MDP; everything in the file is checked as if it were passed by hand."""
+    arrays = _read_arrays(path)
+    try:
+        return _assemble(arrays)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+
+
+def _read_arrays(path: str | PathLike[str]) -> dict[str, Any]:
+    if not zipfile.is_zipfile(_existing_file(path)):
+        raise InputError(f"{path} is not an .npz file; write one with MDP.save or numpy.savez")
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            unknown = sorted(set(archive.files) - _NAMES)
+            if unknown:
+                raise InputError(
+                    f"{path} holds an unknown array {unknown[0]!r}; known ones are "
+                    f"{', '.join(sorted(_NAMES))}"
+                )
+            return {name: archive[name] for name in archive.files}
+    except InputError:
+        raise
+    except Exception as error:  # numpy and zipfile raise half a dozen kinds for a damaged file
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InputError(f"{path} cannot be read: {reason}") from None
+
+
+def _existing_file(path: str | PathLike[str]) -> Path:
+    file = Path(path)
+    if not file.exists():
+        raise InputError(f"{path} does not exist")
+    if not file.is_file():
+        raise InputError(f"{path} is not a file")
+    return file
+
+
+def _assemble(arrays: dict[str, Any]) -> MDP:
+    from mvpi.tabular.mdp import MDP
+
+    _check_format(arrays.get("format"))
+    if "rewards" not in arrays:
+        raise InputError("the array 'rewards' is missing")
+    options = {
+        "discount": _scalar(arrays["discount"]) if "discount" in arrays else 0.99,
+        "start": arrays.get("start"),
+    }
+    if "transitions" in arrays:
+        return MDP(arrays["transitions"], arrays["rewards"], **options)
+    for name in ("indptr", "indices", "probabilities"):
+        if name not in arrays:
+            raise InputError(f"the array {name!r} is missing (or 'transitions' in its place)")
+    return MDP.from_rows(_table(arrays), arrays["rewards"], **options)
+
+
+def _check_format(marker: Any) -> None:
+    if marker is None:
+        return
+    words = str(marker).split()
+    if len(words) != 2 or words[0] != _FORMAT or not words[1].isdigit():
+        raise InputError(f"format must be '{_FORMAT} {_VERSION}', got {str(marker)[:40]!r}")
+    if int(words[1]) > _VERSION:
+        raise InputError(
+            f"the file has format version {words[1]}, this mvpi reads up to {_VERSION}: upgrade mvpi"
+        )
+
+
+def _scalar(array: Any) -> Any:
+    if np.ndim(array) != 0:
+        raise InputError(f"discount must be a single number, got shape {np.shape(array)}")
+    return array.item()
+
+
+def _table(arrays: dict[str, Any]) -> csr_array:
+    """The CSR table, with its index arrays checked before anything follows them."""
+    indptr, indices, data = arrays["indptr"], arrays["indices"], arrays["probabilities"]
+    for name, array, kinds in (
+        ("indptr", indptr, "iu"),
+        ("indices", indices, "iu"),
+        ("probabilities", data, "f"),
+    ):
+        if array.ndim != 1 or array.dtype.kind not in kinds:
+            raise InputError(f"{name} must be one-dimensional numbers, got {array.dtype} of shape "
+                             f"{array.shape}")
+    pairs = len(indptr) - 1
+    if pairs < 1 or indptr[0] != 0 or indptr[-1] != len(indices) or (np.diff(indptr) < 0).any():
+        raise InputError(f"indptr must increase from 0 to {len(indices)}, the number of indices")
+    if len(data) != len(indices):
+        raise InputError(f"probabilities must be one per index: {len(indices)}, got {len(data)}")
+    rewards = arrays["rewards"]
+    if rewards.ndim == 2:
+        states = rewards.shape[0]
+    elif "start" in arrays and arrays["start"].ndim == 1:
+        states = len(arrays["start"])
+    else:
+        raise InputError("start is needed to know the number of states")
+    if len(indices) and (indices.min() < 0 or indices.max() >= states):
+        raise InputError(f"indices must be states from 0 to {states - 1}, got {indices.max()}")
+    return csr_array((data, indices, indptr), shape=(pairs, states))

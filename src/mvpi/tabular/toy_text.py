@@ -1,0 +1,146 @@
+"""Reading the transition table of a Gymnasium environment.
+
+The toy-text environments hold their dynamics in `env.unwrapped.P`, where `P[s][a]` is a list of
+`(probability, next state, reward, terminated)`, and where they start in
+`env.unwrapped.initial_state_distrib`.
+
+A state that is entered by a terminated transition becomes absorbing with reward 0. Should the
+same state also be visited while an episode goes on, terminated transitions into it lead to one
+added absorbing state, the last, instead.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array
+
+from mvpi.errors import InputError
+
+Array = npt.NDArray[np.float64]
+
+
+class Table(NamedTuple):
+    """What an MDP is made of; the arguments of `MDP.from_rows` but for the discount."""
+
+    transitions: csr_array
+    rewards: Array
+    start: Array
+
+
+class _Outcome(NamedTuple):
+    probability: float
+    state: int
+    reward: float
+    terminated: bool
+
+
+Outcomes = list[list[list[_Outcome]]]
+"""`outcomes[s][a]`"""
+
+
+def read_table(env: Any) -> Table:
+    """The transitions, rewards and start distribution of an environment, or of its id."""
+    name, unwrapped = _opened(env)
+    table = getattr(unwrapped, "P", None)
+    if not isinstance(table, Mapping) or not table:
+        raise InputError(
+            f"{name} does not expose a transition table P, so there is no exact MDP of it: build "
+            "an mvpi.MDP from arrays"
+        )
+    outcomes = _outcomes(name, table)
+    start = getattr(unwrapped, "initial_state_distrib", None)
+    if start is None or np.shape(start) != (len(outcomes),):
+        raise InputError(
+            f"{name} does not expose initial_state_distrib, one probability for each of its "
+            f"{len(outcomes)} states: build an mvpi.MDP from arrays"
+        )
+    start = np.asarray(start, dtype=np.float64)
+    ended = {o.state for actions in outcomes for row in actions for o in row if o.terminated}
+    both = ended & _visited(outcomes, start)
+    return _rows(outcomes, start, absorbing=ended - both, redirected=both)
+
+
+def _opened(env: Any) -> tuple[str, Any]:
+    if not isinstance(env, str):
+        if not hasattr(env, "unwrapped"):
+            raise InputError(
+                f"env must be an environment id or a gymnasium.Env, got {type(env).__name__}"
+            )
+        return type(env.unwrapped).__name__, env.unwrapped
+    import gymnasium
+
+    try:
+        with warnings.catch_warnings():
+            # An outdated version has the same kind of table; whether it exists is what matters.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            made = gymnasium.make(env)
+    except (gymnasium.error.Error, ImportError) as error:
+        raise InputError(f"cannot make {env!r}: {' '.join(str(error).split())}") from None
+    made.close()
+    return env, made.unwrapped
+
+
+def _outcomes(name: str, table: Mapping[Any, Any]) -> Outcomes:
+    """The table as nested lists, every `P[s][a]` checked for its form."""
+    states = range(len(table))
+    try:
+        actions = range(len(table[0]))
+        return [
+            [
+                [_Outcome(float(p), int(t), float(r), bool(end)) for p, t, r, end in table[s][a]]
+                for a in actions
+            ]
+            for s in states
+        ]
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        raise InputError(
+            f"{name} has a table P that is not P[s][a] = [(probability, next state, reward, "
+            f"terminated), ...] for all states and actions counted from 0 ({error!r})"
+        ) from None
+
+
+def _visited(outcomes: Outcomes, start: Array) -> set[int]:
+    """States that can be visited while an episode goes on."""
+    seen = {int(s) for s in np.flatnonzero(start)}
+    waiting = list(seen)
+    while waiting:
+        for row in outcomes[waiting.pop()]:
+            for outcome in row:
+                if not outcome.terminated and outcome.probability > 0:
+                    if outcome.state not in seen:
+                        waiting.append(outcome.state)
+                    seen.add(outcome.state)
+    return seen
+
+
+def _rows(
+    outcomes: Outcomes, start: Array, absorbing: set[int], redirected: set[int]
+) -> Table:
+    n_actions = len(outcomes[0])
+    n_states = len(outcomes) + bool(redirected)
+    indptr, columns = [0], list[int]()
+    probabilities, rewards = list[float](), list[float]()
+    for s in range(n_states):
+        final = s in absorbing or s == len(outcomes)
+        stay = [[_Outcome(1.0, s, 0.0, False)]] * n_actions
+        for row in stay if final else outcomes[s]:
+            merged: dict[tuple[int, float], float] = {}
+            for outcome in row:
+                ends_early = outcome.terminated and outcome.state in redirected
+                key = (len(outcomes) if ends_early else outcome.state, outcome.reward)
+                merged[key] = merged.get(key, 0.0) + outcome.probability
+            for (state, reward), probability in merged.items():
+                columns.append(state)
+                rewards.append(reward)
+                probabilities.append(probability)
+            indptr.append(len(columns))
+    table = csr_array(
+        (np.array(probabilities), np.array(columns), np.array(indptr)),
+        shape=(n_states * n_actions, n_states),
+    )
+    return Table(table, np.array(rewards), np.append(start, 0.0) if redirected else start)
