@@ -64,7 +64,7 @@ WARM_UP_SERIAL, WARM_UP_PARALLEL = 1_000, 22_500
 SET_UP_LIMIT = 1_800.0
 """Seconds for compiling, building and converting, before the clock of a measurement starts."""
 LIST_BYTES = 150
-"""Memory of mdpsolver's nested lists per possible transition, measured at 10^4 states."""
+"""Memory of mdpsolver's nested lists, and its copy of them, per possible transition."""
 
 AIM_RATIO = 1.0
 AIM_OPTIMIZE = 15.0
@@ -101,7 +101,7 @@ class Config:
 class Problem:
     """One MDP to solve."""
 
-    family: Family
+    family: str
     states: int
 
     def build(self) -> MDP:
@@ -148,14 +148,19 @@ class Method(Protocol):
     def answer(self) -> Answer: ...
 
 
+def mean_rewards(mdp: MDP) -> Array:
+    """`E[r | s, a]`, `(S, A)`."""
+    return np.ascontiguousarray(mdp.expected(lambda r: r))
+
+
 class Ours:
     """Our risk-neutral solve."""
 
     def __init__(self, mdp: MDP):
-        self._mdp = mdp
+        self._mdp, self._rewards = mdp, mean_rewards(mdp)
 
     def run(self) -> None:
-        self._optimum: Optimum = solve(self._mdp, self._mdp.rewards, tolerance=TOLERANCE)
+        self._optimum: Optimum = solve(self._mdp, self._rewards, tolerance=TOLERANCE)
 
     def answer(self) -> Answer:
         lower, upper = self._optimum.lower, self._optimum.upper
@@ -205,7 +210,7 @@ class QuantEcon:
         table = mdp.transitions
         pairs = csr_matrix((table.data, table.indices, table.indptr), table.shape)
         state, action = np.divmod(np.arange(pairs.shape[0]), mdp.n_actions)
-        self._ddp = DiscreteDP(mdp.rewards.ravel(), pairs, mdp.discount, state, action)
+        self._ddp = DiscreteDP(mean_rewards(mdp).ravel(), pairs, mdp.discount, state, action)
         self._start, self._k = mdp.start, k
 
     def run(self) -> None:
@@ -227,7 +232,7 @@ class MdpSolver:
         self._model = mdpsolver.model()
         self._model.mdp(
             discount=mdp.discount,
-            rewards=mdp.rewards.tolist(),
+            rewards=mean_rewards(mdp).tolist(),
             tranMatProbs=_nested(mdp.transitions.data.tolist(), bounds, actions),
             tranMatColumns=_nested(mdp.transitions.indices.tolist(), bounds, actions),
         )
@@ -295,6 +300,7 @@ class Measurement:
     status: Status
     ready: Ready | None = None
     done: Done | None = None
+    note: str = ""
 
 
 def timed(function: Callable[[], Any]) -> tuple[float, Any]:
@@ -326,7 +332,7 @@ def measure(method: str, problem: Problem, limit: float) -> Measurement:
     ready = None
     try:
         if not receiver.poll(SET_UP_LIMIT):
-            return Measurement("failed")
+            return Measurement("failed", note=f"not set up in {SET_UP_LIMIT:g} s")
         ready = receiver.recv()
         if not receiver.poll(limit):
             return Measurement("over limit", ready)
@@ -334,7 +340,8 @@ def measure(method: str, problem: Problem, limit: float) -> Measurement:
         process.join()
         return Measurement("ok", ready, done)
     except EOFError:
-        return Measurement("failed", ready)
+        process.join()
+        return Measurement("failed", ready, note=f"ended with exit code {process.exitcode}")
     finally:
         process.kill()
         process.join()
@@ -462,7 +469,7 @@ class Benchmark:
     def _measure(self, problem: Problem, method: str, repeat: int) -> None:
         limit = self._limit(method)
         measured = measure(method, problem, limit)
-        row: dict[str, Any] = {"status": measured.status}
+        row: dict[str, Any] = {"status": measured.status, "note": measured.note}
         if measured.ready:
             row |= asdict(measured.ready)
         if measured.status == "over limit":
@@ -498,7 +505,7 @@ class Benchmark:
 
     def _keep(self, row: Row) -> None:
         self.rows.add(row)
-        ours = self.rows.best(Problem(row.family, row.states), OURS)  # type: ignore[arg-type]
+        ours = self.rows.best(Problem(row.family, row.states), OURS)
         self.console.print(
             f"{row.family:<10}{row.states:>10,}  {row.method:<19}{shown(row):>12}"
             f"{ratio_shown(row, ours):>10} x ours  {row.note}",
@@ -547,15 +554,18 @@ def solve_table(rows: Rows, problems: Iterable[Problem]) -> Table:
     title = f"Risk-neutral solves, values within {EPSILON:g}, discount {DISCOUNT:g}"
     headings = ("states", "time", "peer / ours", "set-up", "max |v - ours|", "agrees")
     table = new_table(title, ("family", "solver"), headings)
+    notes = []
     for problem in problems:
         ours = rows.best(problem, OURS)
         name = (problem.family, OURS, f"{problem.states:,}")
-        table.add_row(*name, shown(ours), "1", "", "", "", style="bold")
+        table.add_row(*name, shown(ours), ratio_shown(ours, ours), "", "", "", style="bold")
         for variants in PEERS.values():
             row = rows.best(problem, *variants)
             if row is not None:
                 table.add_row("", row.method, "", shown(row), *_peer_cells(row, ours))
+                notes += [f"{row.method}, {problem}: {row.note}"] if row.note else []
         table.add_section()
+    table.caption, table.caption_justify = "\n".join(notes) or None, "left"
     return table
 
 
@@ -575,16 +585,10 @@ def optimize_table(rows: Rows, problems: Iterable[Problem]) -> Table:
         row = rows.best(problem, OPTIMIZE)
         if row is None:
             continue
-        multiple = ratio_shown(row, rows.best(problem, OURS))
-        table.add_row(
-            problem.family,
-            f"{problem.states:,}",
-            shown(row),
-            multiple,
-            str(row.solves),
-            f"{row.gap:.1e}",
-            f"{row.peak_mb:,.0f} MB",
-        )
+        cells = [f"{problem.states:,}", shown(row), ratio_shown(row, rows.best(problem, OURS))]
+        if row.status == "ok":
+            cells += [str(row.solves), f"{row.gap:.1e}", f"{row.peak_mb:,.0f} MB"]
+        table.add_row(problem.family, *cells)
     return table
 
 
@@ -600,7 +604,7 @@ def growth_table(rows: Rows, config: Config) -> Table:
     return table
 
 
-def growth(rows: Rows, family: Family, sizes: Iterable[int]) -> float | None:
+def growth(rows: Rows, family: str, sizes: Iterable[int]) -> float | None:
     """Least-squares slope of log time against log non-zeros; None with fewer than two sizes."""
     found = [rows.best(Problem(family, states), OURS) for states in sorted(set(sizes))]
     good = [row for row in found if row is not None and row.status == "ok"]

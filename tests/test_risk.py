@@ -270,11 +270,14 @@ def test_entropic_at_a_small_aversion_is_mean_minus_half_of_it_times_variance(va
     assert value == pytest.approx(x.mean() - beta / 2 * x.var(), abs=third + 1e-12)
 
 
-@given(samples(), st.floats(0.0, 10.0), st.floats(0.0, 10.0))
+@given(samples(), st.floats(1e-300, 10.0), st.floats(1e-300, 10.0))
 def test_entropic_falls_as_the_aversion_grows(sample, one, other):
-    assert Entropic(max(one, other)).value(*sample) <= Entropic(min(one, other)).value(
-        *sample
-    ) + 1e-9
+    more, less = Entropic(max(one, other)), Entropic(min(one, other))
+    assert more.value(*sample) <= less.value(*sample) + 1e-9
+
+
+def test_entropic_at_the_smallest_positive_aversion_is_the_mean():
+    assert Entropic(5e-324).value([0.0, 1.0]) == pytest.approx(0.5)
 
 
 @given(samples())

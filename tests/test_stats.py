@@ -174,7 +174,20 @@ def test_bad_samples_are_refused_in_one_line(statistic, values, weights, fragmen
     assert "\n" not in message
 
 
-BAD_LEVELS = [0, 0.0, -0.1, 1.0000001, 2, math.nan, math.inf, -math.inf, "0.5", None, [0.5, 1], True]
+BAD_LEVELS = [
+    0,
+    0.0,
+    -0.1,
+    1.0000001,
+    2,
+    math.nan,
+    math.inf,
+    -math.inf,
+    "0.5",
+    None,
+    [0.5, 1],
+    True,
+]
 
 
 @pytest.mark.parametrize("level", BAD_LEVELS, ids=repr)

@@ -13,16 +13,12 @@ from mvpi.risk import CVaR, Entropic, MeanVariance, Risk, VarianceBudget
 
 if TYPE_CHECKING:
     from mvpi import stats, tabular
-    from mvpi.tabular import (
-        MDP,
-        Frontier,
-        Solution,
-        examples,
-        frontier,
-        iterate,
-        optimize,
-        policy_iteration,
-    )
+    from mvpi.tabular import examples
+    from mvpi.tabular.frontier import Frontier, frontier
+    from mvpi.tabular.mdp import MDP
+    from mvpi.tabular.optimize import optimize
+    from mvpi.tabular.policy_iteration import iterate, policy_iteration
+    from mvpi.tabular.solution import Solution
 
 __version__ = "0.1.0"
 

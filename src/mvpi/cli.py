@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import sys
 import threading
 from collections.abc import Iterator, Sequence
@@ -110,7 +109,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     console = Console(highlight=False)
     try:
         command: Solve | FrontierCommand = tyro.cli(
-            Command,  # type: ignore[arg-type]
+            Command,
             prog="mvpi",
             description="Risk-averse reinforcement learning by mean-variance policy iteration.",
             args=arguments,
@@ -132,7 +131,7 @@ def read_model(model: str, discount: float | None) -> MDP:
     """The MDP in a file, or that of an environment id; `discount` replaces its own."""
     from mvpi.tabular import MDP
 
-    if model.endswith(".npz") or os.path.exists(model):
+    if model.endswith(".npz") or Path(model).exists():
         mdp = MDP.load(model)
         if discount is None or discount == mdp.discount:
             return mdp
@@ -161,15 +160,17 @@ def progress_display(task: str) -> Iterator[Progress]:
 
 def comparison(risk: Risk, solutions: dict[str, Solution]) -> Table:
     """A row a solution: what each policy earns, how unsteadily, and what that is worth."""
-    table = Table("", "mean", "variance", "std. dev.", _value_name(risk), "upper bound")
+    table = Table("", "mean", "variance", "std. dev.", "value", "upper bound")
+    table.title = f"value = {_value_name(risk)}"
+    table.columns[0].no_wrap = True
     for column in table.columns[1:]:
         column.justify = "right"
     for name, s in solutions.items():
         neutral = name == "risk-neutral"
-        value = f"{_value_of(risk, s):.6g}"
-        bound = "" if neutral or math.isinf(s.upper_bound) else f"{s.upper_bound:.6g}"
-        row = (f"{s.mean:.6g}", f"{s.variance:.6g}", f"{math.sqrt(s.variance):.6g}")
-        table.add_row(name, *row, value if _comparable(risk, neutral) else "", bound)
+        value = _number(_value_of(risk, s)) if _comparable(risk, neutral) else ""
+        bound = "" if neutral or math.isinf(s.upper_bound) else _number(s.upper_bound)
+        row = map(_number, (s.mean, s.variance, math.sqrt(s.variance)))
+        table.add_row(name, *row, value, bound)
     return table
 
 
@@ -177,8 +178,9 @@ def verdict(neutral: Solution, solution: Solution) -> str:
     """One sentence: what the risk aversion bought and what it cost."""
     if solution.mean == neutral.mean and solution.variance == neutral.variance:
         return "The risk-neutral policy is also the best at this risk aversion."
-    calmer = _change(neutral.variance, solution.variance)
-    return f"Against the risk-neutral policy: variance {calmer}, mean {_change(neutral.mean, solution.mean)}."
+    variance = _change(neutral.variance, solution.variance)
+    mean = _change(neutral.mean, solution.mean)
+    return f"Against the risk-neutral policy: variance {variance}, mean {mean}."
 
 
 def frontier_table(found: Frontier) -> Table:
@@ -189,8 +191,8 @@ def frontier_table(found: Frontier) -> Table:
     for i in _selection(len(found)):
         span = found.risk_aversions[i]
         best = "none (variance limits only)" if span is None else f"{span[0]:.5g} to {span[1]:.5g}"
-        mean, variance = found.means[i], found.variances[i]
-        table.add_row(f"{mean:.6g}", f"{variance:.6g}", f"{math.sqrt(variance):.6g}", best)
+        mean, variance = float(found.means[i]), float(found.variances[i])
+        table.add_row(*map(_number, (mean, variance, math.sqrt(variance))), best)
     return table
 
 
@@ -252,6 +254,11 @@ def _value_of(risk: Risk, solution: Solution) -> float:
     if isinstance(risk, MeanVariance):
         return solution.mean - risk.risk_aversion * solution.variance
     return solution.mean if isinstance(risk, VarianceBudget) else solution.value
+
+
+def _number(value: float) -> str:
+    """Six digits, and rounding noise shown as the zero it is."""
+    return f"{round(value, 12) + 0.0:.6g}"
 
 
 def _change(before: float, after: float) -> str:

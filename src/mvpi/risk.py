@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -207,7 +208,11 @@ def parse_risk(text: str) -> Risk:
     >>> parse_risk("0.5"), parse_risk("cvar:0.1")
     (MeanVariance(risk_aversion=0.5), CVaR(level=0.1, weight=1.0))
     """
-    makers = {"cvar": CVaR, "entropic": Entropic, "budget": VarianceBudget}
+    makers: dict[str, Callable[..., Risk]] = {
+        "cvar": CVaR,
+        "entropic": Entropic,
+        "budget": VarianceBudget,
+    }
     name, *numbers = text.split(":")
     try:
         if not numbers:

@@ -132,7 +132,8 @@ class Chain:
         else:
             d = self._iterative_occupancy()
         d = np.maximum(d, 0.0)
-        return d / d.sum()
+        d /= d.sum()
+        return d
 
     def _discounted(self, matrix: csr_array) -> csr_array:
         if self.discount == 1.0:

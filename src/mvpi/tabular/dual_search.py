@@ -42,9 +42,7 @@ class _Solved(NamedTuple):
 class DualSearch:
     """Branch and bound over `y`; `run` returns the optimum with its bound."""
 
-    def __init__(
-        self, mdp: MDP, risk: Risk, tolerance: float, progress: Progress | None
-    ):
+    def __init__(self, mdp: MDP, risk: Risk, tolerance: float, progress: Progress | None):
         self.mdp, self.risk, self.progress = mdp, risk, progress
         self.low, self.high = float(mdp.rewards.min()), float(mdp.rewards.max())
         self.tolerance = tolerance * (0.5 * (self.high - self.low) or 1.0)

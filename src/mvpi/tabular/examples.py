@@ -34,7 +34,9 @@ def random_sparse(
     pairs = states * actions
     columns = rng.integers(0, states, (pairs, successors), dtype=np.int32)
     probabilities = rng.dirichlet(np.ones(successors), pairs)
-    return MDP.from_rows(_rows(columns, probabilities), rng.normal(size=(states, actions)), discount)
+    return MDP.from_rows(
+        _rows(columns, probabilities), rng.normal(size=(states, actions)), discount
+    )
 
 
 def grid_world(

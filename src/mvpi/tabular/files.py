@@ -53,7 +53,7 @@ def save(mdp: MDP, path: str | PathLike[str]) -> None:
                 discount=np.array(mdp.discount),
                 start=mdp.start,
             )
-        os.replace(scratch, target)
+        Path(scratch).replace(target)
     except BaseException:
         Path(scratch).unlink(missing_ok=True)
         raise
@@ -82,7 +82,7 @@ def _read_arrays(path: str | PathLike[str]) -> dict[str, Any]:
             return {name: archive[name] for name in archive.files}
     except InputError:
         raise
-    except Exception as error:  # numpy and zipfile raise half a dozen kinds for a damaged file
+    except Exception as error:  # noqa: BLE001 - numpy and zipfile raise half a dozen kinds for a damaged file
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise InputError(f"{path} cannot be read: {reason}") from None
 
@@ -102,16 +102,14 @@ def _assemble(arrays: dict[str, Any]) -> MDP:
     _check_format(arrays.get("format"))
     if "rewards" not in arrays:
         raise InputError("the array 'rewards' is missing")
-    options = {
-        "discount": _scalar(arrays["discount"]) if "discount" in arrays else 0.99,
-        "start": arrays.get("start"),
-    }
+    discount = _scalar(arrays["discount"]) if "discount" in arrays else 0.99
+    rewards, start = arrays["rewards"], arrays.get("start")
     if "transitions" in arrays:
-        return MDP(arrays["transitions"], arrays["rewards"], **options)
+        return MDP(arrays["transitions"], rewards, discount, start)
     for name in ("indptr", "indices", "probabilities"):
         if name not in arrays:
             raise InputError(f"the array {name!r} is missing (or 'transitions' in its place)")
-    return MDP.from_rows(_table(arrays), arrays["rewards"], **options)
+    return MDP.from_rows(_table(arrays), rewards, discount, start)
 
 
 def _check_format(marker: Any) -> None:
@@ -122,7 +120,7 @@ def _check_format(marker: Any) -> None:
         raise InputError(f"format must be '{_FORMAT} {_VERSION}', got {str(marker)[:40]!r}")
     if int(words[1]) > _VERSION:
         raise InputError(
-            f"the file has format version {words[1]}, this mvpi reads up to {_VERSION}: upgrade mvpi"
+            f"the file has format version {words[1]}, this mvpi reads up to {_VERSION}: upgrade it"
         )
 
 
@@ -141,8 +139,9 @@ def _table(arrays: dict[str, Any]) -> csr_array:
         ("probabilities", data, "f"),
     ):
         if array.ndim != 1 or array.dtype.kind not in kinds:
-            raise InputError(f"{name} must be one-dimensional numbers, got {array.dtype} of shape "
-                             f"{array.shape}")
+            raise InputError(
+                f"{name} must be one-dimensional numbers, got {array.dtype} of shape {array.shape}"
+            )
     pairs = len(indptr) - 1
     if pairs < 1 or indptr[0] != 0 or indptr[-1] != len(indices) or (np.diff(indptr) < 0).any():
         raise InputError(f"indptr must increase from 0 to {len(indices)}, the number of indices")

@@ -137,7 +137,7 @@ class Frontier:
     def with_variance_at_most(self, limit: float) -> Solution:
         """The policy with the largest mean among those whose variance is at most `limit`."""
         limit = check_number(limit, "limit", at_least=0.0)
-        polygon, question = self._polygon, Budget(limit / self._polygon.scale**2 + 1e-13)
+        polygon, question = self._polygon, Budget(limit / self._polygon.scale**2)
         gap = max(polygon.gaps, key=question.reached)
         share = question.share(gap.left.point, gap.right.point)
         if share is None:

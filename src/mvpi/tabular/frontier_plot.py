@@ -63,7 +63,7 @@ def draw(
     axes.grid(alpha=0.25)
     axes.legend(loc="lower right", fontsize="small")
     if path is not None:
-        figure = axes.get_figure()
+        figure = axes.get_figure(root=True)
         assert figure is not None
         figure.savefig(path, dpi=150)
     return axes
@@ -75,6 +75,7 @@ def _look_at_efficient_part(axes: Axes, x: Array, means: Array) -> None:
     if width > 0 and height > 0:
         axes.set_xlim(x.min() - 0.35 * width, x.max() + 0.15 * width)
         axes.set_ylim(means.min() - 0.5 * height, means.max() + 0.12 * height)
+        axes.set_xticks([tick for tick in axes.get_xticks() if 0 <= tick <= axes.get_xlim()[1]])
 
 
 def _label_risk_aversions(frontier: Frontier, axes: Axes, corners: Array) -> None:
@@ -83,8 +84,8 @@ def _label_risk_aversions(frontier: Frontier, axes: Axes, corners: Array) -> Non
     chosen: list[int] = []
     supported = [i for i, span in enumerate(frontier.risk_aversions) if span is not None]
     for i in _spread_out(supported):
-        apart = all(abs(frontier.means[i] - frontier.means[j]) > _SEPARATION * height for j in chosen)
-        if apart and len(chosen) < _LABELS:
+        distances = [abs(frontier.means[i] - frontier.means[j]) for j in chosen]
+        if min(distances, default=height) > _SEPARATION * height and len(chosen) < _LABELS:
             chosen.append(i)
     for i in chosen:
         span = frontier.risk_aversions[i]

@@ -134,7 +134,7 @@ class MDP:
         environment's own, and step limits of wrappers are left out.
 
         >>> MDP.from_gymnasium("FrozenLake-v1", discount=0.9)
-        MDP(16 states, 4 actions, 80 transitions, discount=0.9)
+        MDP(16 states, 4 actions, 148 transitions, discount=0.9)
         """
         from mvpi.tabular.toy_text import read_table
 
@@ -163,7 +163,7 @@ class MDP:
         checked = self.checked_policy(policy)
         states = self.chain(checked).occupancy()
         if checked.ndim == 2:
-            return cast(Array, states[:, None] * checked)
+            return states[:, None] * checked
         d = np.zeros((self.n_states, self.n_actions))
         d[np.arange(self.n_states), checked] = states
         return d
@@ -228,7 +228,8 @@ class MDP:
                     f"policy[{s}] must be probabilities that sum to 1, got "
                     f"{probabilities[s].tolist()}"
                 )
-            return probabilities / sums[:, None]
+            probabilities /= sums[:, None]
+            return probabilities
         raise InputError(
             f"policy must be whole numbers of shape ({self.n_states},), an action per state, or "
             f"probabilities of shape ({self.n_states}, {self.n_actions}), got {array.dtype} of "
@@ -364,10 +365,14 @@ def _checked_start(start: npt.ArrayLike | int | None, n: int) -> Array:
     if isinstance(start, int | np.integer) and not isinstance(start, bool):
         if not 0 <= start < n:
             raise InputError(f"start must be a state from 0 to {n - 1}, got {start}")
-        return np.eye(1, n, int(start))[0]
+        point = np.zeros(n)
+        point[start] = 1.0
+        return point
     array = _float_array(start, "start")
     if array.shape != (n,):
-        raise InputError(f"start must have shape ({n},), a probability per state, got {array.shape}")
+        raise InputError(
+            f"start must have shape ({n},), a probability per state, got {array.shape}"
+        )
     if not np.isfinite(array).all() or (array < 0).any():
         s = int(np.argmax(~np.isfinite(array) | (array < 0)))
         raise InputError(f"start must be probabilities >= 0, start[{s}] is {array[s]}")

@@ -38,6 +38,8 @@ Array = npt.NDArray[np.float64]
 TOLERANCE = 1e-9
 """Default largest gap between value and bound, as a share of half the range of the rewards."""
 
+_ROUNDING = 1e-13
+
 
 def optimize(
     mdp: MDP,
@@ -111,11 +113,12 @@ class Budget:
 
         The variance along a segment is concave in the share of the right end.
         """
-        if right.variance <= self.limit:
+        if right.variance <= self.limit + _ROUNDING:
             return 1.0
         spare = self.limit - left.variance
-        if spare < 0:
+        if spare < -_ROUNDING:
             return None
+        spare = max(spare, 0.0)
         width = right.m - left.m
         slope = right.q - left.q - 2 * left.m * width
         return 2 * spare / (slope + math.sqrt(max(slope**2 - 4 * width**2 * spare, 0.0)))
@@ -164,9 +167,7 @@ def _risk_neutral(mdp: MDP, tolerance: float) -> Solution:
     corner, line = polygon.farthest(1.0, 0.0, tolerance=tolerance)
     mean = polygon.mean(corner.point.m)
     certificate = Certificate(polygon.mean(line.h), trace=(mean,), solves=1)
-    return describe_moments(
-        corner.policy, mean, polygon.variance(corner.point), 0.0, certificate
-    )
+    return describe_moments(corner.policy, mean, polygon.variance(corner.point), 0.0, certificate)
 
 
 def _best_tradeoff(
@@ -191,7 +192,7 @@ def _best_under_budget(
 ) -> Solution:
     polygon = Exploration(mdp, progress)
     polygon.begin(_unit(-2.0), (1.0, 0.0))
-    question = Budget(limit / polygon.scale**2 + 1e-13)
+    question = Budget(limit / polygon.scale**2)
     answer = polygon.answer(question, tolerance)
     if answer.best == -math.inf:
         least = -polygon.answer(LeastVariance(), tolerance).best * polygon.scale**2
@@ -227,7 +228,8 @@ def _best_entropic(mdp: MDP, risk: Entropic, tolerance: float) -> Solution:
     beta = risk.risk_aversion
     y = float(mdp.rewards.min())
     half_range = 0.5 * float(np.ptp(mdp.rewards)) or 1.0
-    bound, trace, policy = math.inf, [], None
+    bound, policy = math.inf, None
+    trace: list[float] = []
     while len(trace) < 30:
         rewards = mdp.expected(partial(_shifted_utility, risk, y))
         optimum = solve(mdp, rewards, policy=policy, tolerance=0.1 * tolerance * half_range)

@@ -111,9 +111,7 @@ def iterate(
     return Iteration(best[0], best[1], best[2], tuple(trace), converged)
 
 
-def policy_iteration(
-    mdp: MDP, risk: Risk | float, policy: npt.ArrayLike | None = None
-) -> Solution:
+def policy_iteration(mdp: MDP, risk: Risk | float, policy: npt.ArrayLike | None = None) -> Solution:
     """Algorithm 1 on a finite MDP: exact evaluation, exact improvement, a local optimum.
 
     Args:

@@ -69,9 +69,7 @@ class Certificate:
     solves: int = 0
 
 
-def describe(
-    mdp: MDP, policy: npt.NDArray[Any], risk: Risk, certificate: Certificate
-) -> Solution:
+def describe(mdp: MDP, policy: npt.NDArray[Any], risk: Risk, certificate: Certificate) -> Solution:
     """The `Solution` for a policy, its statistics computed from its occupancy."""
     rewards, weights = mdp.reward_distribution(mdp.occupancy(policy))
     return _solution(

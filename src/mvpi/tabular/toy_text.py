@@ -118,9 +118,7 @@ def _visited(outcomes: Outcomes, start: Array) -> set[int]:
     return seen
 
 
-def _rows(
-    outcomes: Outcomes, start: Array, absorbing: set[int], redirected: set[int]
-) -> Table:
+def _rows(outcomes: Outcomes, start: Array, absorbing: set[int], redirected: set[int]) -> Table:
     n_actions = len(outcomes[0])
     n_states = len(outcomes) + bool(redirected)
     indptr, columns = [0], list[int]()
