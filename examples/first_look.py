@@ -17,7 +17,7 @@ from mvpi.cli import comparison, verdict
 PROBLEMS = {
     "four states": ("a gamble or a sure loss", mvpi.examples.four_state(), 4.0),
     "frozen lake": ("FrozenLake-v1", mvpi.MDP.from_gymnasium("FrozenLake-v1"), 1.5),
-    "inventory": ("order 0, 2, 5 or 10 units a day", mvpi.examples.inventory(30, 0.99), 0.5),
+    "inventory": ("order 0, 2, 5 or 10 units a day", mvpi.examples.inventory(30, 0.99), 0.07),
 }
 
 

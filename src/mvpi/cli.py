@@ -257,8 +257,8 @@ def _value_of(risk: Risk, solution: Solution) -> float:
 
 
 def _number(value: float) -> str:
-    """Six digits, and rounding noise shown as the zero it is."""
-    return f"{round(value, 12) + 0.0:.6g}"
+    """Five digits, and rounding noise shown as the zero it is."""
+    return f"{round(value, 12) + 0.0:.5g}"
 
 
 def _change(before: float, after: float) -> str:
