@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq, minimize_scalar
 
 from mvpi.errors import InputError
-from mvpi.risk import CVaR, Entropic, MeanVariance, Risk, VarianceBudget, as_risk
+from mvpi.risk import CVaR, Entropic, MeanVariance, Risk, VarianceBudget, as_risk, parse_risk
 
 rewards = st.lists(st.floats(-20, 20, width=32), min_size=1, max_size=8)
 whole_rewards = st.lists(st.integers(-3, 3).map(float), min_size=1, max_size=8)
@@ -350,6 +350,39 @@ def test_a_plain_number_is_mean_variance(number):
 def test_a_risk_is_taken_as_it_is():
     risk = CVaR(0.1)
     assert as_risk(risk) is risk
+
+
+@pytest.mark.parametrize(
+    ("text", "risk"),
+    [
+        ("0", MeanVariance(0.0)),
+        ("1.5", MeanVariance(1.5)),
+        ("1e-3", MeanVariance(1e-3)),
+        ("cvar:0.1", CVaR(0.1)),
+        ("cvar:0.1:0.5", CVaR(0.1, 0.5)),
+        ("entropic:2", Entropic(2.0)),
+        ("budget:0.25", VarianceBudget(0.25)),
+    ],
+)
+def test_a_text_names_a_risk(text, risk):
+    assert parse_risk(text) == risk
+
+
+@pytest.mark.parametrize(
+    "text", ["", "low", "cvar", "cvar:", "cvar:a", "cvar:0.1:0.2:0.3", "sharpe:1", ":1", "1:2"]
+)
+def test_a_text_that_names_no_risk_is_refused_with_the_choices(text):
+    with pytest.raises(InputError) as caught:
+        parse_risk(text)
+    message = str(caught.value)
+    assert "cvar:LEVEL" in message
+    assert message.endswith(f"got {text!r}")
+    assert "\n" not in message
+
+
+def test_a_text_with_a_number_out_of_bounds_names_the_bound():
+    with pytest.raises(InputError, match="level must be > 0 and <= 1, got 2"):
+        parse_risk("cvar:2")
 
 
 def test_risks_are_values():

@@ -80,8 +80,8 @@ class Chain:
 
     @property
     def slowness(self) -> int:
-        """Krylov iterations spent on values so far: 0 for a chain that mixes fast."""
-        return 0 if self._value_system is None else self._value_system.iterations
+        """Work spent on values beyond fixed-point steps, in Krylov iterations."""
+        return 0 if self._value_system is None else self._value_system.effort
 
     def evaluate(self, rewards: Array, tolerance: float, guess: Array | None = None) -> Values:
         """Values and gain for per-state `rewards`; the gain is right to `tolerance`."""
@@ -106,7 +106,7 @@ class Chain:
         """
         if len(residual) <= DIRECT_UP_TO:
             return self._direct_values(residual)
-        from mvpi.tabular.linear import System, fixed_point_steps
+        from mvpi.tabular.linear import fixed_point_steps, make_system
 
         x, remaining = fixed_point_steps(self._discounted(self.matrix), residual, target)
         middle = 0.5 * float(remaining.max() + remaining.min())
@@ -115,7 +115,7 @@ class Chain:
         remaining -= middle
         if 2.0 * float(np.abs(remaining).max()) > target:
             if self._value_system is None:
-                self._value_system = System(self._value_matrix())
+                self._value_system = make_system(self._value_matrix())
             if stalled:
                 y = self._value_system.solve_directly(remaining)
             else:
@@ -179,7 +179,7 @@ class Chain:
         return d
 
     def _iterative_occupancy(self) -> Array:
-        from mvpi.tabular.linear import System, fixed_point_steps
+        from mvpi.tabular.linear import System, fixed_point_steps, make_system
 
         backwards = with_sorted_indices(self.matrix.T, like=self.matrix)
         backwards = self._discounted(backwards)
@@ -195,7 +195,7 @@ class Chain:
                 break
             previous = error
             if system is None:
-                system = System(self._occupancy_matrix(backwards))
+                system = make_system(self._occupancy_matrix(backwards))
             if self.discount == 1.0:
                 residual[self._recurrent] = 0.0
             if stalled:

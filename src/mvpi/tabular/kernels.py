@@ -160,13 +160,14 @@ def _split(blocks, indptr, indices, weights, bounds, columns, entries, scale):
             bounds[s, 3] = at
 
 
-def _bicgstab(blocks, bounds, columns, entries, scale, right, target, limit, solution):
+def _bicgstab(blocks, bounds, columns, entries, scale, right, shade, target, limit, solution):
     """Solve `(I - B) x = right` roughly: BiCGSTAB, block symmetric Gauss-Seidel preconditioning.
 
     With rows divided by their diagonal, `A = L + I + U + C` (see `_split`), and the
     preconditioner is `M = (I + L)(I + U)`. For `w = (I + L)^-1 x` and `y = (I + U)^-1 w` the
     product `A M^-1 x = A y` is `w + L y + C y`: half a product with `A`. Stops when no entry of
-    the residual exceeds `target`. Returns the number of iterations.
+    the residual exceeds `target`, or when it grows out of hand. `shade` is the shadow residual,
+    any vector not orthogonal to `right`. Returns the number of iterations.
 
     Memory traffic is the cost, so all is held in single precision; the caller repeats the solve
     on the residual, computed in double precision, until that is small enough.
@@ -184,14 +185,15 @@ def _bicgstab(blocks, bounds, columns, entries, scale, right, target, limit, sol
         for s in range(blocks[block], blocks[block + 1]):
             x = np.float32(right[s]) * scale[s]
             residual[s] = x
-            shadow[s] = x
+            shadow[s] = np.float32(shade[s]) * scale[s]
             norm = max(norm, abs(x))
         part[block, 0] = norm
     largest = part[:, 0].max()
+    hopeless = 1e4 * largest
 
     rho, alpha, omega = 1.0, 1.0, 1.0
     used = 0
-    while used < limit and largest > target:
+    while used < limit and target < largest < hopeless:
         used += 1
         for block in prange(count):
             total = 0.0

@@ -1,14 +1,18 @@
-"""Iterative solution of `(I - B) x = b` for the large sparse `B` of a Markov chain.
+"""Solution of `(I - B) x = b` for the large sparse `B` of a Markov chain.
 
-Two tools. Fixed-point steps sum `b + B b + B^2 b + ...`: unbeatable when the chain mixes fast,
+Three tools. Fixed-point steps sum `b + B b + B^2 b + ...`: unbeatable when the chain mixes fast,
 because the terms then become constant (or, for a transposed matrix, vanish) after a few steps,
-whatever the discount. `System` is a preconditioned Krylov method for the others.
+whatever the discount. For the others `make_system` chooses: a banded LU where transitions lead to
+neighbouring states only (queues, inventories), a preconditioned Krylov method elsewhere.
 """
 
 from __future__ import annotations
 
+from typing import Any, Protocol
+
 import numpy as np
 import numpy.typing as npt
+from scipy.linalg import solve_banded
 from scipy.sparse import csr_array, eye_array
 from scipy.sparse.linalg import splu
 
@@ -18,6 +22,8 @@ Array = npt.NDArray[np.float64]
 
 _FAST = 0.8
 """A fixed-point step that shrinks the span by at least this factor is worth its cost."""
+_NARROW = 64
+"""Widest band, below and above the diagonal together, that is factorised directly."""
 
 
 def fixed_point_steps(matrix: csr_array, right: Array, target: float) -> tuple[Array, Array]:
@@ -38,12 +44,54 @@ def fixed_point_steps(matrix: csr_array, right: Array, target: float) -> tuple[A
     return x, matrix @ term
 
 
-class System:
-    """`(I - B) x = b` for a sparse `B`, solved for one right-hand side after another."""
+class System(Protocol):
+    """`(I - B) x = b` for one `B`, solved for one right-hand side after another."""
+
+    effort: int
+    """What it has cost so far, in Krylov iterations or as much work."""
+
+    def solve(self, right: Array, target: float) -> Array:
+        """`x` with `max |b - (I - B) x| <= target`, or less near when that is hard to reach."""
+
+    def solve_directly(self, right: Array) -> Array:
+        """`x` by LU, however long it takes."""
+
+
+def make_system(matrix: csr_array) -> System:
+    """The kind of system that suits the pattern of `matrix`."""
+    rows = np.repeat(np.arange(matrix.shape[0], dtype=matrix.indices.dtype), np.diff(matrix.indptr))
+    offsets = matrix.indices - rows
+    below, above = max(-int(offsets.min()), 0), max(int(offsets.max()), 0)
+    if below + above <= _NARROW:
+        return _Banded(matrix, rows, below, above)
+    return _Krylov(matrix)
+
+
+class _Banded:
+    """LU of a matrix whose entries all lie within a narrow band around the diagonal."""
+
+    def __init__(self, matrix: csr_array, rows: npt.NDArray[Any], below: int, above: int):
+        self.effort = 0
+        self._widths = (below, above)
+        shape = (below + above + 1, matrix.shape[0])
+        place = (above + rows - matrix.indices) * np.int64(shape[1]) + matrix.indices
+        self._band = -np.bincount(place, matrix.data, minlength=shape[0] * shape[1]).reshape(shape)
+        self._band[above] += 1.0
+
+    def solve(self, right: Array, target: float) -> Array:
+        return self.solve_directly(right)
+
+    def solve_directly(self, right: Array) -> Array:
+        self.effort += sum(self._widths)
+        x: Array = solve_banded(self._widths, self._band, right, check_finite=False)
+        return x
+
+
+class _Krylov:
+    """Preconditioned BiCGSTAB in single precision, refined with residuals in double precision."""
 
     def __init__(self, matrix: csr_array):
-        self.iterations = 0
-        """Krylov iterations done so far, each about the cost of three products with `B`."""
+        self.effort = 0
         self._matrix = matrix
         n, nonzeros = matrix.shape[0], len(matrix.indices)
         indptr, indices = kernels.unsigned(matrix.indptr), kernels.unsigned(matrix.indices)
@@ -57,27 +105,33 @@ class System:
         kernels.split(self._blocks, indptr, indices, matrix.data, *self._parts)
 
     def solve(self, right: Array, target: float) -> Array:
-        """`x` with `max |b - (I - B) x| <= target`, or less near when that is hard to reach."""
         x = np.zeros_like(right)
         step = np.empty_like(right)
         residual, error = right, float(np.abs(right).max())
+        failures = 0
         for _ in range(12):
-            if error <= target:
+            if error <= target or failures > 1:
                 break
             goal = max(0.7 * target, 1e-4 * error)
-            self.iterations += int(
-                kernels.bicgstab(self._blocks, *self._parts, residual, goal, 200, step)
+            shadow = residual if failures == 0 else residual * self._signs(len(right))
+            self.effort += int(
+                kernels.bicgstab(self._blocks, *self._parts, residual, shadow, goal, 200, step)
             )
             candidate = x + step
             remaining = right - candidate + self._matrix @ candidate
             new_error = float(np.abs(remaining).max())
-            if not new_error < 0.7 * error:
-                break
-            x, residual, error = candidate, remaining, new_error
+            if new_error < 0.7 * error:
+                x, residual, error = candidate, remaining, new_error
+            else:
+                failures += 1
         return x
 
     def solve_directly(self, right: Array) -> Array:
-        """`x` by sparse LU: slow and large, but it does not stall."""
         identity = eye_array(self._matrix.shape[0], format="csc")
         x: Array = splu(identity - self._matrix.tocsc()).solve(right)
         return x
+
+    @staticmethod
+    def _signs(n: int) -> Array:
+        """Fixed random signs: another shadow vector, for when the first broke down."""
+        return np.random.default_rng(0).choice([-1.0, 1.0], n)

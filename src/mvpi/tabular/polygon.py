@@ -27,9 +27,10 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from mvpi.tabular.chain import Values
 from mvpi.tabular.mdp import MDP
 from mvpi.tabular.solution import Progress
-from mvpi.tabular.solve import Actions, solve
+from mvpi.tabular.solve import Actions, Optimum, solve
 
 Array = npt.NDArray[np.float64]
 
@@ -37,7 +38,7 @@ _FINEST = 1e-11
 """Differences below this, of rewards scaled to [-1, 1], are not told apart."""
 _VERTICAL = 1e-12
 """A direction with a smaller `b` bounds means only."""
-_MOMENT_ACCURACY = 1e-13
+_MOMENT_ACCURACY = 1e-12
 """The moments of a corner are computed to this accuracy."""
 
 
@@ -183,8 +184,7 @@ class Exploration:
         line = Line(a, b, optimum.upper)
         if near is not None and np.array_equal(near.policy, optimum.policy):
             return near, line
-        guess = (None, None) if near is None else near.values
-        return self._corner(optimum.policy, guess), line
+        return self._corner(optimum, Line(a, b, 0.0), rewards, near), line
 
     def answer(self, question: Question, tolerance: float) -> Answer:
         """Explore until the best value reached is within `tolerance` of its upper bound."""
@@ -243,9 +243,21 @@ class Exploration:
             pieces.append(Gap(corner, gap.right, line, gap.right_line))
         return pieces
 
-    def _corner(self, policy: Actions, guess: tuple[Array | None, Array | None]) -> Corner:
-        chain = self.mdp.chain(policy)
-        chosen = (self._states, policy)
-        first = chain.evaluate(self._first[chosen], _MOMENT_ACCURACY, guess[0])
-        second = chain.evaluate(self._second[chosen], _MOMENT_ACCURACY, guess[1])
-        return Corner(Point(first.gain, second.gain), policy, (first.values, second.values))
+    def _corner(
+        self, optimum: Optimum, direction: Line, rewards: Array, near: Corner | None
+    ) -> Corner:
+        """The corner of an optimal policy: the moments and values of `r` and `r^2`.
+
+        `a r - b r^2` is nearly evaluated already, so that and `r` give `r^2` cheaply.
+        """
+        chain = self.mdp.chain(optimum.policy)
+        chosen = (self._states, optimum.policy)
+        guess, guess2 = (None, None) if near is None else near.values
+        first = chain.evaluate(self._first[chosen], _MOMENT_ACCURACY, guess)
+        if direction.b > 0.3:
+            both = chain.evaluate(rewards[chosen], _MOMENT_ACCURACY, optimum.values)
+            a, b, _ = direction
+            second = Values((a * first.values - both.values) / b, (a * first.gain - both.gain) / b)
+        else:
+            second = chain.evaluate(self._second[chosen], _MOMENT_ACCURACY, guess2)
+        return Corner(Point(first.gain, second.gain), optimum.policy, (first.values, second.values))

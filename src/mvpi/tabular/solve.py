@@ -30,7 +30,7 @@ from mvpi.tabular.mdp import MDP
 Array = npt.NDArray[np.float64]
 Actions = npt.NDArray[np.int64]
 
-_KRYLOV_PER_SWEEP = 20
+_KRYLOV_PER_SWEEP = 10
 """A pair of sweeps costs about two Krylov iterations: spend a tenth of the evaluation on them."""
 
 _EPS = float(np.finfo(np.float64).eps)
@@ -76,10 +76,12 @@ def solve(
         v = values.copy()
     elif policy is not None:
         v = mdp.chain(actions).evaluate(rewards[states, actions], tolerance).values
+    elif mdp.discount < 1.0 and mdp.n_states > DIRECT_UP_TO:
+        v = _spread_news(mdp, rewards)
     else:
-        v = np.full(mdp.n_states, _worst_value(mdp, rewards))
+        v = np.zeros(mdp.n_states)
     residual = np.empty(mdp.n_states)
-    sweeps = 1 if mdp.discount < 1.0 and mdp.n_states > DIRECT_UP_TO else 0
+    sweeps = 0
     smallest, stalled, multichain = np.inf, 0, 0
     for _ in range(_ITERATIONS + _MULTICHAIN_ITERATIONS):
         _sweep_both_ways(mdp, rewards, v, sweeps)
@@ -136,9 +138,20 @@ def _backup(
     return float(residual.min()), float(residual.max())
 
 
-def _worst_value(mdp: MDP, rewards: Array) -> float:
-    """What no state's value falls below: from there, sweeps spread good news, which is fast."""
-    return float(rewards.min()) / (1.0 - mdp.discount) if mdp.discount < 1.0 else 0.0
+def _spread_news(mdp: MDP, rewards: Array) -> Array:
+    """Values to start from: the worst possible, swept until news of better has reached all states.
+
+    Where the reward is far away, a policy that has not heard of it is not worth evaluating.
+    """
+    worst = float(rewards.min()) / (1.0 - mdp.discount)
+    v = np.full(mdp.n_states, worst)
+    unaware = mdp.n_states
+    while True:
+        _sweep_both_ways(mdp, rewards, v, 1)
+        still_unaware = int(np.count_nonzero(v <= worst + 1e-9 * abs(worst)))
+        if still_unaware == 0 or still_unaware == unaware:
+            return v
+        unaware = still_unaware
 
 
 def _sweep_both_ways(mdp: MDP, rewards: Array, values: Array, times: int) -> None:
