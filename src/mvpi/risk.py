@@ -146,8 +146,8 @@ class Entropic(Risk):
     def dual(self, rewards: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> float:
         r, w = stats.distribution(rewards, weights)
         beta = self.risk_aversion
-        if beta == 0.0:
-            return stats.mean(r, w)
+        if beta * float(np.ptp(r)) < 1e-8:
+            return stats.mean(r, w) - 0.5 * beta * stats.variance(r, w)
         worst = float(r.min() if w is None else r[w > 0].min())
         exponent = -beta * np.maximum(r - worst, 0.0)
         total = stats.mean(np.exp(exponent), w)

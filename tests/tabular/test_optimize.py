@@ -336,7 +336,7 @@ def test_a_budget_no_policy_reaches_names_the_least_variance():
     message = str(caught.value)
     assert "\n" not in message
     assert f"got {0.5 * least:.8g}" in message
-    named = float(message.split(">= ")[1].split(",")[0])
+    named = float(message.split(">= ")[1].split(",", maxsplit=1)[0])
     assert named == pytest.approx(least, rel=1e-7)
     assert optimize(problem.mdp(), VarianceBudget(named * (1 + 1e-6))).variance <= named * 1.00001
 

@@ -11,6 +11,7 @@ from problems import Problem, best_linear, problems, random_problem
 from scipy.sparse import csr_array
 
 from mvpi.tabular import chain as chain_module
+from mvpi.tabular import linear
 from mvpi.tabular import solve as solve_module
 from mvpi.tabular.examples import grid_world, inventory, random_sparse
 from mvpi.tabular.mdp import MDP
@@ -20,11 +21,16 @@ LARGE = 20_500
 """Above this many states the compiled loops use threads."""
 
 
-@pytest.fixture
-def iterative(monkeypatch):
-    """Use the iterative methods for every size."""
-    monkeypatch.setattr(chain_module, "DIRECT_UP_TO", 0)
-    monkeypatch.setattr(solve_module, "DIRECT_UP_TO", 0)
+def use_iterative_methods(patch: pytest.MonkeyPatch, system: str) -> None:
+    """Make every size use the iterative methods, with this kind of linear system."""
+    patch.setattr(chain_module, "DIRECT_UP_TO", 0)
+    patch.setattr(solve_module, "DIRECT_UP_TO", 0)
+    patch.setattr(linear, "_NARROW", {"krylov": -1, "banded": 10**9}[system])
+
+
+@pytest.fixture(params=["krylov", "banded"])
+def iterative(request, monkeypatch):
+    use_iterative_methods(monkeypatch, request.param)
 
 
 def dense_chain(mdp: MDP, policy: np.ndarray) -> np.ndarray:
@@ -195,24 +201,23 @@ def test_bounds_bracket_the_linear_program(problem):
 
 
 @settings(max_examples=80)
-@given(problems(discounts=(0.9, 0.999, 1.0)))
-def test_iterative_bounds_bracket_the_linear_program(problem):
+@given(problems(discounts=(0.9, 0.999, 1.0)), st.sampled_from(["krylov", "banded"]))
+def test_iterative_bounds_bracket_the_linear_program(problem, system):
     rewards = (problem.p * problem.rewards).sum(axis=2)
     optimum, _ = best_linear(problem, rewards)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(chain_module, "DIRECT_UP_TO", 0)
-        patch.setattr(solve_module, "DIRECT_UP_TO", 0)
+        use_iterative_methods(patch, system)
         found = solve(problem.mdp(), rewards, tolerance=1e-10 * problem.largest)
     slack = 1e-9 * problem.largest
     assert found.lower - slack <= optimum <= found.upper + slack
     assert found.upper - found.lower <= 1e-9 * problem.largest
 
 
-def test_the_iterative_solve_meets_the_direct_one(mdp, monkeypatch):
+@pytest.mark.parametrize("system", ["krylov", "banded"])
+def test_the_iterative_solve_meets_the_direct_one(mdp, system, monkeypatch):
     rewards = paid(mdp)
     direct = solve(mdp, rewards)
-    monkeypatch.setattr(chain_module, "DIRECT_UP_TO", 0)
-    monkeypatch.setattr(solve_module, "DIRECT_UP_TO", 0)
+    use_iterative_methods(monkeypatch, system)
     found = solve(mdp, rewards)
     scale = float(np.abs(rewards).max())
     assert found.upper - found.lower <= 1e-9 * scale
@@ -252,10 +257,10 @@ def test_a_warm_start_reaches_the_same_optimum(seed, discount, with_values):
 
 
 @pytest.mark.parametrize("discount", [0.9, 1.0])
-@pytest.mark.parametrize("direct", [True, False])
-def test_a_warm_start_keeps_its_policy_where_nothing_is_better(discount, direct, request):
-    if not direct:
-        request.getfixturevalue("iterative")
+@pytest.mark.parametrize("system", [None, "krylov", "banded"])
+def test_a_warm_start_keeps_its_policy_where_nothing_is_better(discount, system, monkeypatch):
+    if system is not None:
+        use_iterative_methods(monkeypatch, system)
     p = np.array([[0.25, 0.75], [0.5, 0.5]])[:, None, :].repeat(3, axis=1)
     mdp = MDP(p, [[1.0, 1.0, 1.0], [0.5, 0.5, 0.25]], discount)
     for policy in ([0, 0], [2, 1], [1, 0]):

@@ -30,6 +30,7 @@ Array = npt.NDArray[np.float64]
 DIRECT_UP_TO = 128
 """Number of states up to which dense linear algebra is used."""
 
+_OCCUPANCY_ACCURACY = 1e-12
 _EPS = float(np.finfo(np.float64).eps)
 
 
@@ -152,7 +153,7 @@ class Chain:
         return with_sorted_indices(others - gain_column, like=self.matrix)
 
     def _occupancy_matrix(self, backwards: csr_array) -> csr_array:
-        """`B` with `x = b + B x` giving the occupancy; at discount 1, `x[recurrent] = b`."""
+        """`B` with `x = b + B x` giving the occupancy; at discount 1, `x[recurrent]` is fixed."""
         if self.discount < 1.0:
             return backwards
         matrix = backwards.copy()
@@ -179,31 +180,31 @@ class Chain:
         return d
 
     def _iterative_occupancy(self) -> Array:
-        from mvpi.tabular.linear import System, fixed_point_steps, make_system
+        from mvpi.tabular.linear import fixed_point_steps, make_system
 
-        backwards = with_sorted_indices(self.matrix.T, like=self.matrix)
-        backwards = self._discounted(backwards)
+        backwards = self._discounted(with_sorted_indices(self.matrix.T, like=self.matrix))
         restart = (1.0 - self.discount) * self.start
         d, residual = fixed_point_steps(backwards, restart - self.start + backwards @ self.start, 0)
         d += self.start
-        system: System | None = None
+        if float(np.abs(residual).sum()) <= _OCCUPANCY_ACCURACY:
+            return d
+        system = make_system(self._occupancy_matrix(backwards))
+        if self.discount == 1.0:
+            # Visits to each state between two visits to the recurrent one.
+            d, residual = np.zeros_like(d), np.zeros_like(d)
+            residual[self._recurrent] = 1.0
         previous = np.inf
         for _ in range(20):
             error = float(np.abs(residual).sum())
-            stalled = error > 0.5 * previous
-            if error <= 1e-12 or (stalled and error <= 1e-10):
+            if error <= _OCCUPANCY_ACCURACY * max(1.0, float(d.sum())):
                 break
+            if error > 0.5 * previous:
+                return d + system.solve_directly(residual)
             previous = error
-            if system is None:
-                system = make_system(self._occupancy_matrix(backwards))
-            if self.discount == 1.0:
-                residual[self._recurrent] = 0.0
-            if stalled:
-                d = d + system.solve_directly(residual)
-            else:
-                d = d + system.solve(residual, 1e-3 * float(np.abs(residual).max()))
-            d = d / d.sum()
+            d = d + system.solve(residual, 1e-3 * float(np.abs(residual).max()))
             residual = restart - d + backwards @ d
+            if self.discount == 1.0:
+                residual[self._recurrent] = 1.0 - d[self._recurrent]
         return d
 
 

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from mvpi.risk import Risk
 from mvpi.tabular.mdp import MDP
 from mvpi.tabular.solution import Certificate, Progress, Solution, describe
-from mvpi.tabular.solve import Actions, Optimum, solve
+from mvpi.tabular.solve import Actions, Optimum, expected_utility, solve
 
 Array = npt.NDArray[np.float64]
 
@@ -79,7 +79,7 @@ class DualSearch:
 
     def _solved(self, y: float) -> _Solved:
         """Solve for `F(y)`; remember the policy if it is the best so far at its own best `y`."""
-        rewards = self.mdp.expected(lambda r: y + self.risk.utility(r - y))
+        rewards = y + expected_utility(self.mdp, self.risk, y)
         optimum = self._solve(rewards, self.best_policy)
         if optimum.upper > self.best - self.tolerance or self.best_policy is None:
             occupancy = self.mdp.occupancy(optimum.policy)

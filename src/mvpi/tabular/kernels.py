@@ -48,13 +48,11 @@ class _Compiled:
 def _backup(blocks, indptr, indices, probabilities, rewards, values, discount, policy, residual):
     """`residual = T v - v`, with the greedy action in `policy` (kept where nothing is better).
 
-    Returns the smallest and the largest residual.
+    Returns the number of actions that changed.
     """
     actions = rewards.shape[1]
-    low = np.empty(len(blocks) - 1)
-    high = np.empty(len(blocks) - 1)
+    changes = np.zeros(len(blocks) - 1, np.int64)
     for block in prange(len(blocks) - 1):
-        least, most = np.inf, -np.inf
         for s in range(blocks[block], blocks[block + 1]):
             kept = policy[s]
             best, chosen = -np.inf, kept
@@ -69,14 +67,11 @@ def _backup(blocks, indptr, indices, probabilities, rewards, values, discount, p
                 total = rewards[s, a] + discount * total
                 if total > best:
                     best, chosen = total, a
-            policy[s] = chosen
-            gain = best - values[s]
-            residual[s] = gain
-            least = min(least, gain)
-            most = max(most, gain)
-        low[block] = least
-        high[block] = most
-    return low.min(), high.max()
+            if chosen != kept:
+                policy[s] = chosen
+                changes[block] += 1
+            residual[s] = best - values[s]
+    return changes.sum()
 
 
 def _sweep(blocks, indptr, indices, probabilities, rewards, before, values, discount, downwards):

@@ -18,8 +18,10 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array, issparse, vstack
+from scipy.sparse.csgraph import breadth_first_order
 
 from mvpi.errors import InputError
+from mvpi.stats import check_number
 from mvpi.tabular.chain import Chain, closed_classes, with_sorted_indices
 
 if TYPE_CHECKING:
@@ -97,7 +99,7 @@ class MDP:
             )
         n_actions = pairs // n_states
         _check_probabilities(matrix, n_actions, canonical=False)
-        values = np.array(rewards, dtype=np.float64)
+        values = _float_array(rewards, "rewards")
         if values.shape not in ((n_states, n_actions), (matrix.nnz,)):
             raise InputError(
                 f"rewards must have shape {(n_states, n_actions)}, or one value per stored "
@@ -190,8 +192,29 @@ class MDP:
     @cached_property
     def closed_classes(self) -> list[int]:
         """One state of each set of states that no sequence of actions can leave."""
+        return closed_classes(self._any_action)
+
+    @cached_property
+    def reachable(self) -> npt.NDArray[np.bool_] | None:
+        """The states that can be reached from the start; None when that is all of them."""
+        if (self.start > 0).all():
+            return None
+        matrix = self._any_action.tocoo()
+        n, starts = self.n_states, np.flatnonzero(self.start)
+        rows = np.concatenate([matrix.coords[0], np.full(len(starts), n)])
+        columns = np.concatenate([matrix.coords[1], starts])
+        graph = csr_array((np.ones(len(rows)), (rows, columns)), shape=(n + 1, n + 1))
+        found = breadth_first_order(graph, n, return_predecessors=False)
+        if len(found) == n + 1:
+            return None
+        mask = np.zeros(n + 1, dtype=bool)
+        mask[found] = True
+        return mask[:n]
+
+    @cached_property
+    def _any_action(self) -> csr_array:
         uniform = np.full((self.n_states, self.n_actions), 1.0 / self.n_actions)
-        return closed_classes(self.policy_matrix(uniform))
+        return self.policy_matrix(uniform)
 
     def policy_matrix(self, policy: Policy) -> csr_array:
         """Transition probabilities between states, `(S, S)`, under a checked policy."""
@@ -209,7 +232,10 @@ class MDP:
 
     def checked_policy(self, policy: npt.ArrayLike) -> Policy:
         """`policy` as an `(S,)` array of actions or an `(S, A)` array of probabilities."""
-        array = np.asarray(policy)
+        try:
+            array = np.asarray(policy)
+        except ValueError as error:
+            raise InputError(f"policy must be an array: {error}") from None
         if array.shape == (self.n_states,) and array.dtype.kind in "iu":
             wrong = np.flatnonzero((array < 0) | (array >= self.n_actions))
             if len(wrong):
@@ -349,14 +375,11 @@ def _check_rewards(rewards: Array) -> None:
 
 def _checked_discount(discount: float) -> float:
     try:
-        value = float(discount)
-    except (TypeError, ValueError):
-        raise InputError(f"discount must be a number in (0, 1], got {discount!r}") from None
-    if not 0.0 < value <= 1.0:
+        return check_number(discount, "discount", above=0.0, at_most=1.0)
+    except InputError:
         raise InputError(
-            f"discount must be in (0, 1], got {value:g}; 1 is the average-reward setting"
-        )
-    return value
+            f"discount must be a number in (0, 1], got {discount!r}; 1 is the average reward"
+        ) from None
 
 
 def _checked_start(start: npt.ArrayLike | int | None, n: int) -> Array:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -31,7 +30,7 @@ from mvpi.tabular.solution import (
     describe_moments,
     mixture,
 )
-from mvpi.tabular.solve import solve
+from mvpi.tabular.solve import expected_utility, solve
 
 Array = npt.NDArray[np.float64]
 
@@ -39,6 +38,8 @@ TOLERANCE = 1e-9
 """Default largest gap between value and bound, as a share of half the range of the rewards."""
 
 _ROUNDING = 1e-13
+_ENTROPIC_ROUNDING = 1e-12
+"""`1 - beta h` is not known better than this, which matters when it is small."""
 
 
 def optimize(
@@ -139,9 +140,12 @@ def gradient_directions(price: float) -> tuple[tuple[float, float], tuple[float,
     """Directions `(a, b)` between which every optimum of `m - price * variance` is a corner.
 
     The gradient of the objective at mean `m` is parallel to `(1 / price + 2 m, -1)`, and scaled
-    means lie in [-1, 1].
+    means lie in [-1, 1]. A direction farther out does no harm: steep ones are rounded to it.
     """
-    return _unit(1 / price - 2.0), _unit(1 / price + 2.0)
+    steepest = 1e4
+    slope = 1 / max(price, 1e-300)
+    right = (1.0, 0.0) if slope > steepest else _unit(slope + 2.0)
+    return _unit(min(slope, steepest) - 2.0), right
 
 
 def _unit(slope: float) -> tuple[float, float]:
@@ -231,10 +235,10 @@ def _best_entropic(mdp: MDP, risk: Entropic, tolerance: float) -> Solution:
     bound, policy = math.inf, None
     trace: list[float] = []
     while len(trace) < 30:
-        rewards = mdp.expected(partial(_shifted_utility, risk, y))
+        rewards = expected_utility(mdp, risk, y)
         optimum = solve(mdp, rewards, policy=policy, tolerance=0.1 * tolerance * half_range)
         policy = optimum.policy
-        rest = 1.0 - beta * optimum.upper
+        rest = 1.0 - beta * optimum.upper - _ENTROPIC_ROUNDING
         if rest > 0:
             bound = min(bound, y - math.log(rest) / beta)
         value = risk.dual(*mdp.reward_distribution(mdp.occupancy(policy)))
@@ -246,7 +250,3 @@ def _best_entropic(mdp: MDP, risk: Entropic, tolerance: float) -> Solution:
     converged = bound - value <= 10 * tolerance * half_range
     certificate = Certificate(bound, converged, tuple(trace), len(trace))
     return describe(mdp, policy, risk, certificate)
-
-
-def _shifted_utility(risk: Entropic, y: float, rewards: Array) -> Array:
-    return risk.utility(rewards - y)

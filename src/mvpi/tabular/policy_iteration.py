@@ -22,7 +22,7 @@ from mvpi.errors import InputError
 from mvpi.risk import Risk, VarianceBudget, as_risk
 from mvpi.tabular.mdp import MDP, Policy
 from mvpi.tabular.solution import Certificate, Solution, describe
-from mvpi.tabular.solve import solve
+from mvpi.tabular.solve import expected_utility, solve
 
 P = TypeVar("P")
 Sample = npt.ArrayLike | tuple[npt.ArrayLike, npt.ArrayLike]
@@ -127,24 +127,24 @@ def policy_iteration(mdp: MDP, risk: Risk | float, policy: npt.ArrayLike | None 
         start: Policy = np.full((mdp.n_states, mdp.n_actions), 1.0 / mdp.n_actions)
     else:
         start = mdp.checked_policy(policy)
+    # In units of the rewards: near y the utility has slope 1, wherever else it may fall to.
+    tolerance = _RELATIVE_TOLERANCE * float(np.abs(mdp.rewards).max())
     solves = 0
 
     def evaluate(candidate: Policy) -> Sample:
         return mdp.reward_distribution(mdp.occupancy(candidate))
 
     def improve(candidate: Policy, y: float) -> Policy:
-        # Occupancies sum to one, so u(r - y) and augment(r, y) have the same best policy.
         nonlocal solves
-        rewards = mdp.expected(lambda r: risk.utility(r - y))
+        rewards = expected_utility(mdp, risk, y)
         solves += 1
         return solve(
             mdp,
             rewards,
             policy=candidate if candidate.ndim == 1 else None,
-            tolerance=_RELATIVE_TOLERANCE * float(np.ptp(rewards)),
+            tolerance=tolerance,
         ).policy
 
-    scale = float(np.abs(mdp.rewards).max())
-    found = iterate(evaluate, improve, start, risk, tolerance=_RELATIVE_TOLERANCE * scale)
+    found = iterate(evaluate, improve, start, risk, tolerance=tolerance)
     certificate = Certificate(converged=found.converged, trace=found.trace, solves=solves)
     return describe(mdp, found.policy, risk, certificate)

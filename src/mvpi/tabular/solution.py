@@ -12,7 +12,13 @@ import numpy.typing as npt
 
 from mvpi import stats
 from mvpi.risk import Risk
+from mvpi.tabular.chain import closed_classes
 from mvpi.tabular.mdp import MDP
+
+Array = npt.NDArray[np.float64]
+
+_WALK = 1e-8
+"""Share of time spent on walks between places that a mixture would otherwise keep apart."""
 
 Progress = Callable[[int, float, float], None]
 """Called after each risk-neutral solve with: solves so far, best value, upper bound."""
@@ -112,13 +118,25 @@ def _solution(
     )
 
 
-def mixture(mdp: MDP, policies: Iterable[npt.NDArray[Any]], shares: Iterable[float]) -> Any:
+def mixture(mdp: MDP, policies: Iterable[npt.NDArray[Any]], shares: Iterable[float]) -> Array:
     """The stationary policy whose occupancy is a weighted mean of the policies' occupancies.
 
-    `pi(a | s) = d(s, a) / d(s)`; where no policy goes, actions are those of the first.
+    `pi(a | s) = d(s, a) / d(s)`; where no policy goes, actions are those of the first. At
+    discount 1 two policies may stay in different places; then the mixture walks between them
+    now and then, which costs it a share of 1e-8 of the time.
     """
     policies = list(policies)
-    d = sum(w * mdp.occupancy(p) for p, w in zip(policies, shares, strict=True))
-    visits = np.asarray(d).sum(axis=1, keepdims=True)
+    parts = [w * mdp.occupancy(p) for p, w in zip(policies, shares, strict=True)]
     fallback = np.eye(mdp.n_actions)[policies[0]]
+    policy = _with_occupancy(sum(parts, np.zeros_like(fallback)), fallback)
+    if mdp.discount == 1.0 and len(closed_classes(mdp.policy_matrix(policy))) > 1:
+        # Two places to stay: only a rare walk between them lets one chain visit both.
+        uniform = np.full_like(fallback, 1.0 / mdp.n_actions)
+        parts = [(1.0 - _WALK) * part for part in parts] + [_WALK * mdp.occupancy(uniform)]
+        policy = _with_occupancy(sum(parts, np.zeros_like(fallback)), fallback)
+    return policy
+
+
+def _with_occupancy(d: Array, fallback: Array) -> Array:
+    visits = d.sum(axis=1, keepdims=True)
     return np.where(visits > 0, d / np.where(visits > 0, visits, 1.0), fallback)

@@ -21,10 +21,18 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import csr_array
 from scipy.sparse.csgraph import breadth_first_order
 
 from mvpi.errors import InputError
-from mvpi.tabular.chain import DIRECT_UP_TO, NotUnichain, closed_classes
+from mvpi.risk import Risk
+from mvpi.tabular.chain import (
+    DIRECT_UP_TO,
+    Chain,
+    NotUnichain,
+    closed_classes,
+    with_sorted_indices,
+)
 from mvpi.tabular.mdp import MDP
 
 Array = npt.NDArray[np.float64]
@@ -33,9 +41,11 @@ Actions = npt.NDArray[np.int64]
 _KRYLOV_PER_SWEEP = 10
 """A pair of sweeps costs about two Krylov iterations: spend a tenth of the evaluation on them."""
 
+_ALL = slice(None)
 _EPS = float(np.finfo(np.float64).eps)
+_WORST_UTILITY = -1e13
+"""Utilities are not told apart below this: nothing that bad has a share that could be computed."""
 _ITERATIONS = 500
-_MULTICHAIN_ITERATIONS = 5_000
 
 
 @dataclass(frozen=True)
@@ -82,60 +92,105 @@ def solve(
         v = np.zeros(mdp.n_states)
     residual = np.empty(mdp.n_states)
     sweeps = 0
-    smallest, stalled, multichain = np.inf, 0, 0
-    for _ in range(_ITERATIONS + _MULTICHAIN_ITERATIONS):
+    smallest, stalled = np.inf, 0
+    for _ in range(_ITERATIONS):
         _sweep_both_ways(mdp, rewards, v, sweeps)
-        low, high = _backup(mdp, rewards, v, actions, residual)
-        span = high - low
-        paid = rewards[states, actions]
-        floor = 8 * _EPS * max(float(np.abs(paid).max()), float(np.abs(v).max()))
+        changed = _backup(mdp, rewards, v, actions, residual)
+        noise = 8 * _EPS * np.maximum(np.abs(rewards[states, actions]), np.abs(v))
+        counted = _counted(mdp, noise, tolerance)
+        low, high = float(residual[counted].min()), float(residual[counted].max())
+        span, floor = high - low, float(noise[counted].max())
         stalled = stalled + 1 if span > 0.5 * smallest else 0
-        if span <= max(tolerance, floor) or (stalled > 3 and smallest <= 1e4 * floor):
+        if span <= tolerance or (span <= floor and not changed):
+            break
+        if stalled > 3 and smallest <= 1e4 * floor:
             break
         smallest = min(smallest, span)
+        target = max(0.01 * span, 0.5 * tolerance)
         try:
             chain = mdp.chain(actions)
         except NotUnichain:
-            v += 0.5 * residual
-            multichain += 1
+            actions = _joined(mdp, actions, rewards)
+            v = mdp.chain(actions).evaluate(rewards[states, actions], target, v).values
         else:
-            target = max(0.01 * span, 0.5 * tolerance)
             v += chain.value_correction(residual, target)
             if mdp.discount < 1.0:
                 sweeps = -(-chain.slowness // _KRYLOV_PER_SWEEP)
         if mdp.discount == 1.0:
             v -= v[0]
-        if multichain > _MULTICHAIN_ITERATIONS:
-            raise InputError(
-                "the largest average reward seems to depend on the start state (no common value "
-                f"after {multichain} sweeps, still {span:.3g} apart); discount=1 needs an MDP in "
-                "which it does not: use a discount below 1"
-            )
+    else:
+        raise RuntimeError(f"no convergence after {_ITERATIONS} policy improvements")
     if mdp.discount == 1.0:
-        actions = _joined(mdp, actions)
+        actions = _joined(mdp, actions, rewards)
+    elif counted is not _ALL:
+        high = _bound_with_outliers(mdp, rewards, v, actions.copy(), noise, counted)
     base = (1.0 - mdp.discount) * float(mdp.start @ v)
     return Optimum(actions, v, base + low, base + high)
 
 
-def _backup(
-    mdp: MDP, rewards: Array, values: Array, policy: Actions, residual: Array
-) -> tuple[float, float]:
-    """`residual = T v - v`, greedy actions into `policy`; the residual's extremes."""
+def expected_utility(mdp: MDP, risk: Risk, y: float) -> Array:
+    """`E[u(R - y) | s, a]`, with hopeless utilities raised to one that arithmetic can carry.
+
+    Raising a reward keeps upper bounds valid. Occupancies sum to one, so the best policy is that
+    for `augment`, which differs from this by a constant.
+    """
+    unit = max(float(np.ptp(mdp.rewards)), float(np.finfo(np.float64).tiny))
+    return mdp.expected(lambda r: np.maximum(risk.utility(r - y), _WORST_UTILITY * unit))
+
+
+def _backup(mdp: MDP, rewards: Array, values: Array, policy: Actions, residual: Array) -> int:
+    """`residual = T v - v`, greedy actions into `policy`; how many actions changed."""
     table = mdp.transitions
     if mdp.n_states > DIRECT_UP_TO:
         from mvpi.tabular import kernels
 
-        low, high = kernels.backup(
-            *_compiled_table(mdp), rewards, values, mdp.discount, policy, residual
-        )
-        return float(low), float(high)
+        table_arrays = _compiled_table(mdp)
+        return int(kernels.backup(*table_arrays, rewards, values, mdp.discount, policy, residual))
     q = rewards + mdp.discount * (table @ values).reshape(rewards.shape)
     states = np.arange(mdp.n_states)
     best = q.max(axis=1)
     better = best > q[states, policy]
     policy[better] = q[better].argmax(axis=1)
     residual[:] = best - values
-    return float(residual.min()), float(residual.max())
+    return int(np.count_nonzero(better))
+
+
+def _counted(mdp: MDP, noise: Array, tolerance: float) -> slice | npt.NDArray[np.bool_]:
+    """The states whose residuals tell how far the values are off.
+
+    Left out are states that cannot be reached from the start, and states so much worse than the
+    start that the rounding of their values alone would hide everything else.
+    """
+    reachable = None if mdp.discount == 1.0 else mdp.reachable
+    if mdp.discount == 1.0 or float(noise.max()) <= tolerance:
+        return _ALL if reachable is None else reachable
+    ordinary = noise <= max(tolerance, 1e3 * float(noise[mdp.start > 0].max()))
+    if reachable is not None:
+        ordinary &= reachable
+    return _ALL if ordinary.all() else ordinary
+
+
+def _bound_with_outliers(
+    mdp: MDP,
+    rewards: Array,
+    values: Array,
+    policy: Actions,
+    noise: Array,
+    counted: slice | npt.NDArray[np.bool_],
+) -> float:
+    """The largest residual once the states left out are given the benefit of their doubt.
+
+    The bound holds for any `v`. Raising `v` where rounding is large makes residuals negative
+    there, and changes the others only through actions that nobody would take.
+    """
+    left_out = np.ones(mdp.n_states, dtype=bool)
+    left_out[counted] = False
+    raised = values + np.where(left_out, 4.0 * noise / (1.0 - mdp.discount), 0.0)
+    residual = np.empty_like(values)
+    _backup(mdp, rewards, raised, policy, residual)
+    if mdp.reachable is not None:
+        residual = residual[mdp.reachable]
+    return float(residual.max())
 
 
 def _spread_news(mdp: MDP, rewards: Array) -> Array:
@@ -149,7 +204,7 @@ def _spread_news(mdp: MDP, rewards: Array) -> Array:
     while True:
         _sweep_both_ways(mdp, rewards, v, 1)
         still_unaware = int(np.count_nonzero(v <= worst + 1e-9 * abs(worst)))
-        if still_unaware == 0 or still_unaware == unaware:
+        if still_unaware in (0, unaware):
             return v
         unaware = still_unaware
 
@@ -173,23 +228,36 @@ def _compiled_table(mdp: MDP) -> tuple[npt.NDArray[Any], ...]:
     return kernels.partition(mdp.n_states), indptr, indices, table.data
 
 
-def _joined(mdp: MDP, policy: Actions) -> Actions:
-    """`policy`, changed outside one of its closed classes so that all states lead there.
-
-    At the optimum all closed classes pay the same, so any one of them will do.
-    """
+def _joined(mdp: MDP, policy: Actions, rewards: Array) -> Actions:
+    """`policy`, changed outside its best closed class so that all states lead there."""
     matrix = mdp.policy_matrix(policy)
     classes = closed_classes(matrix)
     if len(classes) == 1:
         return policy
+    paid = rewards[np.arange(mdp.n_states), policy]
+    members = [breadth_first_order(matrix, s, return_predecessors=False) for s in classes]
+    best = max(members, key=lambda states: _average(matrix, states, paid))
     chosen = policy.copy()
     inside = np.zeros(mdp.n_states, dtype=bool)
-    inside[breadth_first_order(matrix, classes[0], return_predecessors=False)] = True
+    inside[best] = True
     while not inside.all():
         hits = (mdp.transitions @ inside.astype(np.float64)).reshape(mdp.n_states, mdp.n_actions)
         found = ~inside & (hits.max(axis=1) > 0)
         if not found.any():
-            raise NotUnichain("the optimal policy", classes)
+            raise InputError(
+                "the largest average reward seems to depend on the start state: state "
+                f"{int(np.argmin(inside))} cannot reach state {int(best[0])}, where it is larger; "
+                "discount=1 needs an MDP in which it does not: use a discount below 1"
+            )
         chosen[found] = hits[found].argmax(axis=1)
         inside |= found
     return chosen
+
+
+def _average(matrix: csr_array, states: npt.NDArray[Any], paid: Array) -> float:
+    """The average reward in one closed class of a chain."""
+    if len(states) == 1:
+        return float(paid[states[0]])
+    inner = with_sorted_indices(matrix[states][:, states], like=matrix)
+    start = np.full(len(states), 1.0 / len(states))
+    return Chain(inner, 1.0, start).evaluate(paid[states], 1e-12).gain
