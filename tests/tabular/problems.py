@@ -162,6 +162,47 @@ def problems(
     )
 
 
+@st.composite
+def places_to_stay(draw: st.DrawFn) -> Problem:
+    """Average-reward MDPs whose policies fall apart into closed classes.
+
+    Action 0 leads round a ring, so that every state can be reached; the others stay or jump.
+    """
+    n, actions = draw(st.integers(2, 4)), draw(st.integers(2, 3))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    goal = rng.integers(n, size=(n, actions))
+    stay = rng.random(goal.shape) < 0.4
+    goal[stay] = np.nonzero(stay)[0]
+    p = np.eye(n)[goal]
+    p[:, 0] = np.roll(np.eye(n), 1, axis=1)
+    if draw(st.booleans()):
+        p = 0.7 * p + 0.3 * np.eye(n)[rng.integers(n, size=goal.shape)]
+    shape = p.shape if draw(st.booleans()) else p.shape[:2]
+    r = rng.integers(-2, 3, shape).astype(float) if draw(st.booleans()) else rng.normal(size=shape)
+    return Problem(p, r, 1.0, np.full(n, 1 / n))
+
+
+def class_laws(problem: Problem) -> list[tuple[tuple[int, ...], Array, Array]]:
+    """Each closed class of each deterministic policy: its states, rewards and probabilities."""
+    n = len(problem.p)
+    laws = []
+    for policy in problem.policies:
+        chain = problem.p[np.arange(n), policy]
+        rewards = problem.rewards[np.arange(n), policy]
+        reach = np.linalg.matrix_power(np.eye(n) + chain, n) > 0
+        for s in range(n):
+            inside = np.flatnonzero(reach[s])
+            if inside[0] != s or not reach[np.ix_(inside, inside)].all():
+                continue  # not the first state of its class, or the class is not closed
+            inner = chain[np.ix_(inside, inside)]
+            d = state_occupancy(inner, 1.0, np.full(len(inside), 1 / len(inside)))
+            weights = d[:, None] * inner
+            laws.append(
+                (tuple(inside.tolist()), rewards[np.ix_(inside, inside)].ravel(), weights.ravel())
+            )
+    return laws
+
+
 def flow_constraints(problem: Problem) -> tuple[Array, Array]:
     """`(A, b)` with `A d = b`: what makes `d(s, a)`, flattened and >= 0, an occupancy."""
     n, a, _ = problem.p.shape

@@ -6,9 +6,17 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from problems import Problem, best_linear, problems, random_problem, state_occupancy
+from problems import (
+    Problem,
+    best_linear,
+    class_laws,
+    places_to_stay,
+    problems,
+    random_problem,
+    state_occupancy,
+)
 from scipy.sparse import coo_array, csc_array, csc_matrix, csr_array, csr_matrix
 
 from mvpi.errors import InputError
@@ -345,7 +353,7 @@ MALFORMED = {
     "sparse reward NaN": ((SPARSE, [SPARSE[0], SPARSE[1] * math.nan]), "is nan"),
     "discount zero": ((P, R, 0), "discount must be a number in (0, 1], got 0"),
     "discount negative": ((P, R, -0.5), "discount must be a number in (0, 1], got -0.5"),
-    "discount above one": ((P, R, 1.1), "got 1.1; 1 is the average-reward setting"),
+    "discount above one": ((P, R, 1.1), "in (0, 1], got 1.1"),
     "discount NaN": ((P, R, math.nan), "discount must be a number in (0, 1], got nan"),
     "discount infinite": ((P, R, math.inf), "discount must be a number in (0, 1], got inf"),
     "discount text": ((P, R, "x"), "discount must be a number in (0, 1], got 'x'"),
@@ -468,23 +476,75 @@ def test_a_communicating_mdp_is_solved_although_staying_is_multichain(risk):
     assert solution.gap <= 1e-8
 
 
-@pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize("lam", [0.0, 0.3, 2.0])
-def test_a_communicating_mdp_with_stay_actions_matches_the_best_unichain_policy(seed, lam):
-    """Action 0 stays, action 1 moves on at random: only enumeration knows all the classes."""
-    problem = random_problem(seed, states=4, actions=2, discount=1.0, next_state=True)
-    problem.p[:, 0] = np.eye(4)
+@settings(max_examples=150)
+@given(
+    places_to_stay(),
+    st.sampled_from(
+        [MeanVariance(0.0), MeanVariance(0.3), MeanVariance(2.0), CVaR(0.3), Entropic(1.0)]
+    ),
+)
+def test_a_communicating_mdp_is_worth_the_best_closed_class_of_any_policy(problem, risk):
+    """Many policies have several closed classes; every class can be reached and stayed in."""
+    solution = optimize(problem.mdp(), risk)
+    best = max(risk.value(values, weights) for _, values, weights in class_laws(problem))
+    assert solution.value == pytest.approx(best, abs=1e-8)
+    assert solution.upper_bound >= best - 1e-10
+    assert solution.gap < 1e-6
+
+
+@settings(max_examples=100)
+@given(places_to_stay(), st.sampled_from([0.0, 0.2, 0.5, 0.8]))
+def test_a_variance_budget_is_kept_where_there_are_places_to_stay(problem, share):
+    """The reported policy may have to walk between two places, and must say what that costs."""
     mdp = problem.mdp()
-    best = -math.inf
-    for policy in problem.policies:
-        try:
-            sample = mdp.reward_distribution(mdp.occupancy(policy))
-        except NotUnichain:
-            continue
-        best = max(best, MeanVariance(lam).value(*sample))
-    solution = optimize(mdp, lam)
-    assert solution.value == pytest.approx(best, abs=1e-9)
-    assert solution.upper_bound == pytest.approx(best, abs=1e-7)
+    variances = [
+        np.average((r - np.average(r, weights=w)) ** 2, weights=w)
+        for _, r, w in class_laws(problem)
+    ]
+    limit = min(variances) + share * (max(variances) - min(variances))
+    solution = optimize(mdp, VarianceBudget(limit + 1e-9))
+    values, weights = mdp.reward_distribution(mdp.occupancy(solution.policy))
+    mean = np.average(values, weights=weights)
+    assert solution.mean == pytest.approx(mean, abs=1e-6)
+    assert np.average((values - mean) ** 2, weights=weights) <= limit + 1e-6
+    assert solution.gap < 1e-6
+
+
+@settings(max_examples=150)
+@given(places_to_stay(), st.integers(0, 2**32 - 1))
+def test_a_waiting_room_is_left_for_better_and_refused_for_worse(problem, seed):
+    """Two rooms lead into the MDP and are never returned to; one can wait there for a reward.
+
+    If waiting pays less than the rest, the average is the same for every start and is found;
+    if it pays more, the average depends on the start and that is said.
+    """
+    rng = np.random.default_rng(seed)
+    n, actions, _ = problem.p.shape
+    p, r = np.zeros((n + 2, actions, n + 2)), np.zeros((n + 2, actions, n + 2))
+    p[2:, :, 2:], r[2:, :, 2:] = problem.p, problem.rewards
+    p[0, 0, 0] = p[1, 0, 1] = 1.0
+    p[0, 1:, 1] = p[1, 1:, 2] = 1.0
+    r[0, 0, 0], r[1, 0, 1] = rng.normal(size=2)
+    best = max(np.average(v, weights=w) for _, v, w in class_laws(problem))
+    waiting = max(r[0, 0, 0], r[1, 0, 1])
+    assume(abs(best - waiting) > 1e-6)
+    mdp = MDP(p, r, 1.0)
+    if waiting > best:
+        with pytest.raises(InputError, match="depend on the start state"):
+            optimize(mdp, 0.0)
+    else:
+        assert optimize(mdp, 0.0).value == pytest.approx(best, abs=1e-8)
+
+
+def test_a_waiting_room_does_not_hide_a_better_cycle_that_takes_patience():
+    """Round 1, 2, 3 pays 10 a step, but only at its end; staying pays at once, but less."""
+    p, r = np.zeros((4, 2, 4)), np.zeros((4, 2))
+    p[[0, 1, 2], 0, [0, 1, 2]] = 1.0
+    p[[0, 1, 2], 1, [1, 2, 3]] = 1.0
+    p[3, :, 1] = 1.0
+    r[:, 0] = [1.0, 0.5, 0.5, 30.0]
+    r[3, 1] = 30.0
+    assert optimize(MDP(p, r, 1.0), 0.0).value == pytest.approx(10.0, abs=1e-8)
 
 
 def test_a_better_place_that_cannot_be_returned_to_is_refused():

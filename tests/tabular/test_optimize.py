@@ -529,6 +529,35 @@ def test_entropic_prefers_six_to_three_although_a_loss_exists_elsewhere():
     assert solution.value == pytest.approx(6.0, abs=EXACT)
 
 
+@pytest.mark.parametrize(
+    "risk", [MeanVariance(1.0), CVaR(0.2), Entropic(1.0)], ids=lambda risk: type(risk).__name__
+)
+@pytest.mark.parametrize("seed", range(4))
+def test_a_large_cost_that_forbids_an_action_does_not_blur_the_others(risk, seed):
+    """As the message for infinite rewards advises; the answer is that without those actions."""
+    problem = random_problem(seed, 4, 3, 0.9)
+    problem.r[:2, 2] = -1e6
+    allowed = (problem.policies[:, :2] < 2).all(axis=1)
+    laws = zip(*(part[allowed] for part in problem.laws), strict=True)
+    solution = optimize(problem.mdp(), risk)
+    assert solution.value == pytest.approx(max(risk.value(*law) for law in laws), abs=1e-6)
+    assert solution.gap < 1e-3
+
+
+@pytest.mark.parametrize(
+    "risk", [MeanVariance(1.0), CVaR(0.2), Entropic(1.0)], ids=lambda risk: type(risk).__name__
+)
+def test_a_large_reward_that_cannot_be_reached_does_not_blur_the_others(risk):
+    problem = random_problem(5, 4, 3, 0.9, one_start=True)
+    problem.p[:3, :, 3] = 0.0
+    problem.p[:] /= problem.p.sum(axis=2, keepdims=True)
+    problem.r[3] = 1e6
+    solution = optimize(problem.mdp(), risk)
+    best = max(risk.value(*law) for law in zip(*problem.laws, strict=True))
+    assert solution.value == pytest.approx(best, abs=1e-6)
+    assert solution.gap < 1e-3
+
+
 @pytest.mark.parametrize("level", [1e-6, 1e-3, 0.999])
 def test_cvar_at_extreme_levels(level):
     problem = random_problem(16, 4, 3, 0.9)

@@ -32,6 +32,7 @@ DIRECT_UP_TO = 128
 
 _OCCUPANCY_ACCURACY = 1e-12
 _EPS = float(np.finfo(np.float64).eps)
+_TINY = float(np.finfo(np.float64).tiny)
 
 
 def closed_classes(matrix: csr_array) -> list[int]:
@@ -165,7 +166,11 @@ class Chain:
         system = np.eye(len(residual)) - self.discount * self.matrix.toarray()
         if self.discount == 1.0:
             system[:, self._recurrent] = 1.0
-        x: Array = np.linalg.solve(system, residual)
+        # Rows are weighed so that no pivot comes from a state with a far larger residual, whose
+        # rounding would spread to states that never go there.
+        size = np.abs(residual)
+        weights = 1.0 / np.maximum(size, 1e-6 * float(size.mean()) + _TINY)
+        x: Array = np.linalg.solve(weights[:, None] * system, weights * residual)
         if self.discount == 1.0:
             x[self._recurrent] = 0.0
         return x

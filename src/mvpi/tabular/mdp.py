@@ -212,6 +212,14 @@ class MDP:
         return mask[:n]
 
     @cached_property
+    def lasting(self) -> npt.NDArray[np.bool_]:
+        """The states of the first closed class: there is always a way back to them."""
+        mask = np.zeros(self.n_states, dtype=bool)
+        first = self.closed_classes[0]
+        mask[breadth_first_order(self._any_action, first, return_predecessors=False)] = True
+        return mask
+
+    @cached_property
     def _any_action(self) -> csr_array:
         uniform = np.full((self.n_states, self.n_actions), 1.0 / self.n_actions)
         return self.policy_matrix(uniform)
@@ -378,7 +386,8 @@ def _checked_discount(discount: float) -> float:
         return check_number(discount, "discount", above=0.0, at_most=1.0)
     except InputError:
         raise InputError(
-            f"discount must be a number in (0, 1], got {discount!r}; 1 is the average reward"
+            f"discount must be a number in (0, 1], got {discount!r}; 1 is the "
+            "average-reward setting"
         ) from None
 
 

@@ -46,6 +46,8 @@ _EPS = float(np.finfo(np.float64).eps)
 _WORST_UTILITY = -1e13
 """Utilities are not told apart below this: nothing that bad has a share that could be computed."""
 _ITERATIONS = 500
+_PATIENCE = 25
+"""Improvements without progress after which stronger means are used."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,7 @@ def solve(
         v = np.zeros(mdp.n_states)
     residual = np.empty(mdp.n_states)
     sweeps = 0
-    smallest, stalled = np.inf, 0
+    smallest, stalled, joins = np.inf, 0, 0
     for _ in range(_ITERATIONS):
         _sweep_both_ways(mdp, rewards, v, sweeps)
         changed = _backup(mdp, rewards, v, actions, residual)
@@ -101,7 +103,8 @@ def solve(
         low, high = float(residual[counted].min()), float(residual[counted].max())
         span, floor = high - low, float(noise[counted].max())
         stalled = stalled + 1 if span > 0.5 * smallest else 0
-        if span <= tolerance or (span <= floor and not changed):
+        settled = not changed or counted is _ALL
+        if (span <= tolerance and settled) or (span <= floor and not changed):
             break
         if stalled > 3 and smallest <= 1e4 * floor:
             break
@@ -110,10 +113,11 @@ def solve(
         try:
             chain = mdp.chain(actions)
         except NotUnichain:
-            actions = _joined(mdp, actions, rewards)
+            joins += 1
+            actions = _joined(mdp, actions, rewards, insist=joins > _PATIENCE)
             v = mdp.chain(actions).evaluate(rewards[states, actions], target, v).values
         else:
-            v += chain.value_correction(residual, target)
+            v += chain.value_correction(residual, target, stalled=stalled > _PATIENCE)
             if mdp.discount < 1.0:
                 sweeps = -(-chain.slowness // _KRYLOV_PER_SWEEP)
         if mdp.discount == 1.0:
@@ -121,7 +125,7 @@ def solve(
     else:
         raise RuntimeError(f"no convergence after {_ITERATIONS} policy improvements")
     if mdp.discount == 1.0:
-        actions = _joined(mdp, actions, rewards)
+        actions = _joined(mdp, actions, rewards, insist=True)
     elif counted is not _ALL:
         high = _bound_with_outliers(mdp, rewards, v, actions.copy(), noise, counted)
     base = (1.0 - mdp.discount) * float(mdp.start @ v)
@@ -228,36 +232,42 @@ def _compiled_table(mdp: MDP) -> tuple[npt.NDArray[Any], ...]:
     return kernels.partition(mdp.n_states), indptr, indices, table.data
 
 
-def _joined(mdp: MDP, policy: Actions, rewards: Array) -> Actions:
-    """`policy`, changed outside its best closed class so that all states lead there."""
+def _joined(mdp: MDP, policy: Actions, rewards: Array, insist: bool = False) -> Actions:
+    """`policy`, changed outside its best closed class so that all states lead there.
+
+    States one can leave but not return to may have closed classes of their own. They are passed
+    over; to `insist` is to raise if one of them pays more.
+    """
     matrix = mdp.policy_matrix(policy)
     classes = closed_classes(matrix)
     if len(classes) == 1:
         return policy
     paid = rewards[np.arange(mdp.n_states), policy]
-    members = [breadth_first_order(matrix, s, return_predecessors=False) for s in classes]
-    best = max(members, key=lambda states: _average(matrix, states, paid))
+    pay = {s: _average(matrix, s, paid) for s in classes}
+    best = max((s for s in classes if mdp.lasting[s]), key=pay.__getitem__)
+    richest = max(classes, key=pay.__getitem__)
+    if insist and pay[richest] > pay[best] + 1e-9 * max(1.0, abs(pay[best])):
+        raise InputError(
+            f"the largest average reward seems to depend on the start state: {pay[richest]:.8g} "
+            f"in state {richest}, to which there is no way back, {pay[best]:.8g} elsewhere; "
+            "discount=1 needs an MDP in which it does not: use a discount below 1"
+        )
     chosen = policy.copy()
     inside = np.zeros(mdp.n_states, dtype=bool)
-    inside[best] = True
+    inside[breadth_first_order(matrix, best, return_predecessors=False)] = True
     while not inside.all():
         hits = (mdp.transitions @ inside.astype(np.float64)).reshape(mdp.n_states, mdp.n_actions)
         found = ~inside & (hits.max(axis=1) > 0)
-        if not found.any():
-            raise InputError(
-                "the largest average reward seems to depend on the start state: state "
-                f"{int(np.argmin(inside))} cannot reach state {int(best[0])}, where it is larger; "
-                "discount=1 needs an MDP in which it does not: use a discount below 1"
-            )
         chosen[found] = hits[found].argmax(axis=1)
         inside |= found
     return chosen
 
 
-def _average(matrix: csr_array, states: npt.NDArray[Any], paid: Array) -> float:
-    """The average reward in one closed class of a chain."""
+def _average(matrix: csr_array, state: int, paid: Array) -> float:
+    """The average reward in the closed class of a chain that holds `state`."""
+    states = breadth_first_order(matrix, state, return_predecessors=False)
     if len(states) == 1:
-        return float(paid[states[0]])
+        return float(paid[state])
     inner = with_sorted_indices(matrix[states][:, states], like=matrix)
     start = np.full(len(states), 1.0 / len(states))
     return Chain(inner, 1.0, start).evaluate(paid[states], 1e-12).gain
