@@ -163,12 +163,15 @@ class MDP:
         stationary distribution.
         """
         checked = self.checked_policy(policy)
-        states = self.chain(checked).occupancy()
-        if checked.ndim == 2:
-            return states[:, None] * checked
-        d = np.zeros((self.n_states, self.n_actions))
-        d[np.arange(self.n_states), checked] = states
-        return d
+        return self.chain(checked).occupancy()[:, None] * self.pairs_of(checked)
+
+    def pairs_of(self, policy: Policy) -> Array:
+        """Probabilities `pi(a | s)`, `(S, A)`, of a checked policy of either form."""
+        if policy.ndim == 2:
+            return policy
+        pairs = np.zeros((self.n_states, self.n_actions))
+        pairs[np.arange(self.n_states), policy] = 1.0
+        return pairs
 
     def reward_distribution(self, occupancy: Array) -> tuple[Array, Array]:
         """The per-step reward under an occupancy: its values, and the probability of each.

@@ -21,7 +21,7 @@ from mvpi.errors import InputError
 from mvpi.risk import Entropic, MeanVariance, Risk, VarianceBudget, as_risk
 from mvpi.tabular.dual_search import DualSearch
 from mvpi.tabular.mdp import MDP
-from mvpi.tabular.polygon import Answer, Corner, Exploration, Gap, Point
+from mvpi.tabular.polygon import Answer, Corner, Exploration, Gap, Line, Point, Units
 from mvpi.tabular.solution import (
     Certificate,
     Progress,
@@ -136,16 +136,13 @@ class Budget:
         return max(self.largest_mean(*ends) for ends in pairwise(outline))
 
 
-def gradient_directions(price: float) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Directions `(a, b)` between which every optimum of `m - price * variance` is a corner.
+def _gradient_direction(price: float, mean: float) -> tuple[float, float]:
+    """The direction `(a, b)` in which `m - price * variance` grows fastest where `m` is `mean`.
 
-    The gradient of the objective at mean `m` is parallel to `(1 / price + 2 m, -1)`, and scaled
-    means lie in [-1, 1]. A direction farther out does no harm: steep ones are rounded to it.
+    A very steep one is rounded to the vertical.
     """
-    steepest = 1e4
-    slope = 1 / max(price, 1e-300)
-    right = (1.0, 0.0) if slope > steepest else _unit(slope + 2.0)
-    return _unit(min(slope, steepest) - 2.0), right
+    slope = 1 / max(price, 1e-300) + 2.0 * mean
+    return (1.0, 0.0) if slope > 1e5 else _unit(slope)
 
 
 def _unit(slope: float) -> tuple[float, float]:
@@ -166,9 +163,29 @@ def blend(mdp: MDP, left: Corner, right: Corner, share: float) -> tuple[npt.NDAr
     return mixture(mdp, (left.policy, right.policy), (1 - share, share)), point
 
 
+def _neutral_corner(
+    mdp: MDP, tolerance: float, progress: Progress | None = None
+) -> tuple[Exploration, Corner, Line]:
+    """The largest mean, in units of the rewards that a risk-neutral policy is paid.
+
+    Rewards it never sees, such as the huge cost of an action that is not allowed, would make
+    units in which nothing else could be told apart.
+    """
+    rewards = mdp.expected(lambda r: r)
+    optimum = solve(mdp, rewards, tolerance=tolerance * Units.of(mdp.rewards).scale)
+    visited = mdp.pairs_of(optimum.policy)
+    if mdp.reachable is not None:
+        visited[~mdp.reachable] = 0.0
+    values, shares = mdp.reward_distribution(visited)
+    polygon = Exploration(mdp, progress, Units.of(values[shares > 0]))
+    corner, line = polygon.farthest(
+        1.0, 0.0, near=polygon.corner(optimum.policy), tolerance=tolerance
+    )
+    return polygon, corner, line
+
+
 def _risk_neutral(mdp: MDP, tolerance: float) -> Solution:
-    polygon = Exploration(mdp)
-    corner, line = polygon.farthest(1.0, 0.0, tolerance=tolerance)
+    polygon, corner, line = _neutral_corner(mdp, tolerance)
     mean = polygon.mean(corner.point.m)
     certificate = Certificate(polygon.mean(line.h), trace=(mean,), solves=1)
     return describe_moments(corner.policy, mean, polygon.variance(corner.point), 0.0, certificate)
@@ -177,9 +194,14 @@ def _risk_neutral(mdp: MDP, tolerance: float) -> Solution:
 def _best_tradeoff(
     mdp: MDP, risk_aversion: float, tolerance: float, progress: Progress | None
 ) -> Solution:
-    polygon = Exploration(mdp, progress)
+    """The optimum's mean is at least the value of any policy and at most the largest mean."""
+    polygon, top, top_line = _neutral_corner(mdp, tolerance, progress)
     question = Tradeoff(risk_aversion * polygon.scale)
-    polygon.begin(*gradient_directions(question.price))
+    right = _gradient_direction(question.price, top_line.h)
+    left = _gradient_direction(question.price, question.at(top.point))
+    if right == left:
+        left = _unit(1e5)
+    polygon.begin(left, right, near=top)
     answer = polygon.answer(question, tolerance)
     corner = max(polygon.corners(), key=lambda c: question.at(c.point))
     return describe_moments(

@@ -12,8 +12,8 @@ farthest in the direction `(a, -b)`, and proves that everything lies under the s
       |      apex +------o right  the chord finds the corner in between, or proves there is none.
       |______________________ m
 
-Rewards are centred and scaled to [-1, 1] inside, so tolerances have one meaning and variances of
-rewards far from zero keep their digits.
+Rewards are centred and scaled inside, to [-1, 1] unless told otherwise, so tolerances have one
+meaning and variances of rewards far from zero keep their digits.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ import numpy.typing as npt
 from mvpi.tabular.chain import Values
 from mvpi.tabular.mdp import MDP
 from mvpi.tabular.solution import Progress
-from mvpi.tabular.solve import Actions, Optimum, solve
+from mvpi.tabular.solve import WORST_UTILITY, Actions, Optimum, solve
 
 Array = npt.NDArray[np.float64]
 
@@ -51,6 +51,19 @@ class Point(NamedTuple):
     @property
     def variance(self) -> float:
         return self.q - self.m**2
+
+
+class Units(NamedTuple):
+    """Rewards are measured as `(r - centre) / scale`."""
+
+    centre: float
+    scale: float
+
+    @classmethod
+    def of(cls, rewards: Array) -> Units:
+        """Units in which `rewards` fill [-1, 1]."""
+        low, high = float(rewards.min()), float(rewards.max())
+        return cls(0.5 * (low + high), 0.5 * (high - low) or 1.0)
 
 
 class Line(NamedTuple):
@@ -144,11 +157,9 @@ class Answer(NamedTuple):
 class Exploration:
     """The part of the lower boundary that has been found so far."""
 
-    def __init__(self, mdp: MDP, progress: Progress | None = None):
-        low, high = float(mdp.rewards.min()), float(mdp.rewards.max())
+    def __init__(self, mdp: MDP, progress: Progress | None = None, units: Units | None = None):
         self.mdp = mdp
-        self.centre = 0.5 * (low + high)
-        self.scale = 0.5 * (high - low) or 1.0
+        self.centre, self.scale = Units.of(mdp.rewards) if units is None else units
         self.solves = 0
         self.gaps: list[Gap] = []
         """What has been found, by increasing mean, once `begin` was called."""
@@ -157,7 +168,7 @@ class Exploration:
         self._first = mdp.expected(lambda r: (r - self.centre) / self.scale)
         self._second = mdp.expected(lambda r: ((r - self.centre) / self.scale) ** 2)
 
-    def begin(self, *directions: tuple[float, float]) -> None:
+    def begin(self, *directions: tuple[float, float], near: Corner | None = None) -> None:
         """Find the corners farthest in directions `(a, -b)`, given from left to right.
 
         Neighbouring directions must not be opposite. What lies beyond the first and the last is
@@ -165,7 +176,7 @@ class Exploration:
         """
         found: list[tuple[Corner, Line]] = []
         for a, b in directions:
-            found.append(self.farthest(a, b, near=found[-1][0] if found else None))
+            found.append(self.farthest(a, b, near=found[-1][0] if found else near))
         self.gaps = [
             Gap(left, right, left_line, right_line)
             for (left, left_line), (right, right_line) in pairwise(found)
@@ -175,7 +186,7 @@ class Exploration:
         self, a: float, b: float, near: Corner | None = None, tolerance: float = _FINEST
     ) -> tuple[Corner, Line]:
         """The corner that maximises `a m - b q`, and its supporting line."""
-        rewards = a * self._first - b * self._second
+        rewards = np.maximum(a * self._first - b * self._second, WORST_UTILITY)
         policy = values = None
         if near is not None:
             policy, values = near.policy, a * near.values[0] - b * near.values[1]
@@ -242,6 +253,14 @@ class Exploration:
         if corner.point.m < gap.right.point.m - _FINEST:
             pieces.append(Gap(corner, gap.right, line, gap.right_line))
         return pieces
+
+    def corner(self, policy: Actions) -> Corner:
+        """The moments and values of a given deterministic policy."""
+        chain = self.mdp.chain(policy)
+        chosen = (self._states, policy)
+        first = chain.evaluate(self._first[chosen], _MOMENT_ACCURACY)
+        second = chain.evaluate(self._second[chosen], _MOMENT_ACCURACY)
+        return Corner(Point(first.gain, second.gain), policy, (first.values, second.values))
 
     def _corner(
         self, optimum: Optimum, direction: Line, rewards: Array, near: Corner | None

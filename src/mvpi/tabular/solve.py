@@ -43,7 +43,7 @@ _KRYLOV_PER_SWEEP = 10
 
 _ALL = slice(None)
 _EPS = float(np.finfo(np.float64).eps)
-_WORST_UTILITY = -1e13
+WORST_UTILITY = -1e13
 """Utilities are not told apart below this: nothing that bad has a share that could be computed."""
 _ITERATIONS = 500
 _PATIENCE = 25
@@ -139,7 +139,7 @@ def expected_utility(mdp: MDP, risk: Risk, y: float) -> Array:
     for `augment`, which differs from this by a constant.
     """
     unit = max(float(np.ptp(mdp.rewards)), float(np.finfo(np.float64).tiny))
-    return mdp.expected(lambda r: np.maximum(risk.utility(r - y), _WORST_UTILITY * unit))
+    return mdp.expected(lambda r: np.maximum(risk.utility(r - y), WORST_UTILITY * unit))
 
 
 def _backup(mdp: MDP, rewards: Array, values: Array, policy: Actions, residual: Array) -> int:
