@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from problems import (
     Problem,
@@ -476,7 +476,18 @@ def test_a_communicating_mdp_is_solved_although_staying_is_multichain(risk):
     assert solution.gap <= 1e-8
 
 
+def moves(goals: list[list[int]], rewards: list[list[float]]) -> Problem:
+    """An average-reward MDP in which action `a` leads from `s` to `goals[s][a]` for certain."""
+    n = len(goals)
+    return Problem(np.eye(n)[np.array(goals)], np.array(rewards), 1.0, np.full(n, 1 / n))
+
+
+TIES = moves([[1, 0], [2, 1], [3, 0], [0, 3]], [[2.0, 2.0], [1.0, 0.0], [2.0, -1.0], [1.0, 0.0]])
+"""Staying in 0 pays 2, and so much is tied that policies can be changed for ever."""
+
+
 @settings(max_examples=150)
+@example(TIES, MeanVariance(0.3))
 @given(
     places_to_stay(),
     st.sampled_from(
@@ -493,6 +504,7 @@ def test_a_communicating_mdp_is_worth_the_best_closed_class_of_any_policy(proble
 
 
 @settings(max_examples=100)
+@example(TIES, 0.2)
 @given(places_to_stay(), st.sampled_from([0.0, 0.2, 0.5, 0.8]))
 def test_a_variance_budget_is_kept_where_there_are_places_to_stay(problem, share):
     """The reported policy may have to walk between two places, and must say what that costs."""
@@ -511,6 +523,7 @@ def test_a_variance_budget_is_kept_where_there_are_places_to_stay(problem, share
 
 
 @settings(max_examples=150)
+@example(moves([[1, 0], [0, 0]], [[-2.0, -0.25], [-1.0, 3.5]]), 0)
 @given(places_to_stay(), st.integers(0, 2**32 - 1))
 def test_a_waiting_room_is_left_for_better_and_refused_for_worse(problem, seed):
     """Two rooms lead into the MDP and are never returned to; one can wait there for a reward.

@@ -422,7 +422,7 @@ def test_policy_iteration_from_many_starts_stops_below_the_optimum():
         assert found.value < best.value - 1e-3
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_policy_iteration_on_dense_random_problems_never_beats_the_optimum(seed):
     rng = np.random.default_rng(seed)
     p, r = rng.dirichlet(np.ones(100), (100, 5)), 2 * rng.normal(size=(100, 5))

@@ -27,6 +27,7 @@ from mvpi.stats import check_number
 from mvpi.tabular.mdp import MDP
 from mvpi.tabular.optimize import TOLERANCE, Budget, LeastVariance, Tradeoff, blend
 from mvpi.tabular.polygon import Corner, Exploration, Gap, Point
+from mvpi.tabular.reachable import Core, reachable_core
 from mvpi.tabular.solution import Certificate, Progress, Solution, describe_moments
 from mvpi.tabular.solve import Actions
 
@@ -50,12 +51,13 @@ def frontier(
             [-1, 1]. A large MDP has many corners: a coarser tolerance finds fewer of them.
         progress: called after each risk-neutral solve.
     """
-    polygon = Exploration(mdp, progress)
+    core = reachable_core(mdp)
+    polygon = Exploration(core.mdp, progress)
     polygon.begin((-1.0, 0.0), (0.0, 1.0), (1.0, 0.0))
     polygon.answer(LeastVariance(), tolerance)
     calmest = min(polygon.corners(), key=lambda corner: corner.point.variance)
     polygon.answer(_Everything(calmest.point.m), tolerance)
-    return Frontier(polygon)
+    return Frontier(core, polygon)
 
 
 @dataclass(frozen=True)
@@ -89,8 +91,8 @@ class Frontier:
     solves: int
     """Risk-neutral solves spent."""
 
-    def __init__(self, polygon: Exploration):
-        self._polygon = polygon
+    def __init__(self, core: Core, polygon: Exploration):
+        self._core, self._polygon = core, polygon
         self._corners = polygon.corners()
         efficient: list[Corner] = []
         for corner in reversed(self._corners):
@@ -99,13 +101,8 @@ class Frontier:
         efficient.reverse()
         self.means = _read_only([polygon.mean(c.point.m) for c in efficient])
         self.variances = _read_only([polygon.variance(c.point) for c in efficient])
-        self.policies = tuple(c.policy for c in efficient)
+        self.policies = tuple(core.lifted(c.policy) for c in efficient)
         self.solves = polygon.solves
-
-    @property
-    def mdp(self) -> MDP:
-        """The MDP this is the frontier of."""
-        return self._polygon.mdp
 
     @cached_property
     def risk_aversions(self) -> tuple[tuple[float, float] | None, ...]:
@@ -146,7 +143,7 @@ class Frontier:
                 f"reaches, got {limit:.8g}"
             )
         bound = max(question.bound(gap) for gap in polygon.gaps)
-        policy, point = blend(self.mdp, gap.left, gap.right, share)
+        policy, point = blend(self._core.mdp, gap.left, gap.right, share)
         return self._solution(policy, point, 0.0, polygon.mean(bound))
 
     def with_mean_at_least(self, target: float) -> Solution:
@@ -166,13 +163,14 @@ class Frontier:
         for gap in polygon.gaps:
             if gap.left.point.m < m < gap.right.point.m:
                 share = (m - gap.left.point.m) / gap.width
-                candidates.append(blend(self.mdp, gap.left, gap.right, share))
+                candidates.append(blend(self._core.mdp, gap.left, gap.right, share))
         policy, point = min(candidates, key=lambda candidate: candidate[1].variance)
         bound = max(_least_variance_from(gap, m) for gap in polygon.gaps)
         variance = polygon.variance(point)
         certificate = Certificate(max(polygon.scale**2 * bound, -variance), solves=self.solves)
         mean = polygon.mean(point.m)
-        return describe_moments(policy, mean, variance, 0.0, certificate, value=-variance)
+        whole = self._core.lifted(policy)
+        return describe_moments(whole, mean, variance, 0.0, certificate, value=-variance)
 
     def curve(self, points_per_edge: int = 20) -> tuple[Array, Array]:
         """Means and variances along the whole boundary, dominated part included, by mean."""
@@ -223,9 +221,8 @@ class Frontier:
         self, policy: npt.NDArray[Any], point: Point, price: float, bound: float
     ) -> Solution:
         mean, variance = self._polygon.mean(point.m), self._polygon.variance(point)
-        return describe_moments(
-            policy, mean, variance, price, Certificate(bound, solves=self.solves)
-        )
+        certificate = Certificate(bound, solves=self.solves)
+        return describe_moments(self._core.lifted(policy), mean, variance, price, certificate)
 
 
 def _least_variance_from(gap: Gap, m: float) -> float:

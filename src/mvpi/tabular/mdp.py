@@ -195,35 +195,19 @@ class MDP:
     @cached_property
     def closed_classes(self) -> list[int]:
         """One state of each set of states that no sequence of actions can leave."""
-        return closed_classes(self._any_action)
-
-    @cached_property
-    def reachable(self) -> npt.NDArray[np.bool_] | None:
-        """The states that can be reached from the start; None when that is all of them."""
-        if (self.start > 0).all():
-            return None
-        matrix = self._any_action.tocoo()
-        n, starts = self.n_states, np.flatnonzero(self.start)
-        rows = np.concatenate([matrix.coords[0], np.full(len(starts), n)])
-        columns = np.concatenate([matrix.coords[1], starts])
-        graph = csr_array((np.ones(len(rows)), (rows, columns)), shape=(n + 1, n + 1))
-        found = breadth_first_order(graph, n, return_predecessors=False)
-        if len(found) == n + 1:
-            return None
-        mask = np.zeros(n + 1, dtype=bool)
-        mask[found] = True
-        return mask[:n]
+        return closed_classes(self.any_action)
 
     @cached_property
     def lasting(self) -> npt.NDArray[np.bool_]:
         """The states of the first closed class: there is always a way back to them."""
         mask = np.zeros(self.n_states, dtype=bool)
         first = self.closed_classes[0]
-        mask[breadth_first_order(self._any_action, first, return_predecessors=False)] = True
+        mask[breadth_first_order(self.any_action, first, return_predecessors=False)] = True
         return mask
 
     @cached_property
-    def _any_action(self) -> csr_array:
+    def any_action(self) -> csr_array:
+        """Transition probabilities between states, `(S, S)`, when all actions are as likely."""
         uniform = np.full((self.n_states, self.n_actions), 1.0 / self.n_actions)
         return self.policy_matrix(uniform)
 

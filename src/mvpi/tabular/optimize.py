@@ -10,7 +10,7 @@ entropic measure the best policy is the same for all `y`: one solve.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -22,6 +22,7 @@ from mvpi.risk import Entropic, MeanVariance, Risk, VarianceBudget, as_risk
 from mvpi.tabular.dual_search import DualSearch
 from mvpi.tabular.mdp import MDP
 from mvpi.tabular.polygon import Answer, Corner, Exploration, Gap, Line, Point, Units
+from mvpi.tabular.reachable import reachable_core
 from mvpi.tabular.solution import (
     Certificate,
     Progress,
@@ -65,7 +66,12 @@ def optimize(
     >>> round(solution.value, 6), round(solution.upper_bound, 6), int(solution.policy[0])
     (-1.380623, -1.380623, 1)
     """
-    risk = as_risk(risk)
+    core = reachable_core(mdp)
+    solution = _optimum(core.mdp, as_risk(risk), tolerance, progress)
+    return replace(solution, policy=core.lifted(solution.policy))
+
+
+def _optimum(mdp: MDP, risk: Risk, tolerance: float, progress: Progress | None) -> Solution:
     if isinstance(risk, VarianceBudget):
         return _best_under_budget(mdp, risk.limit, tolerance, progress)
     if isinstance(risk, MeanVariance | Entropic) and risk.risk_aversion == 0:
@@ -173,10 +179,7 @@ def _neutral_corner(
     """
     rewards = mdp.expected(lambda r: r)
     optimum = solve(mdp, rewards, tolerance=tolerance * Units.of(mdp.rewards).scale)
-    visited = mdp.pairs_of(optimum.policy)
-    if mdp.reachable is not None:
-        visited[~mdp.reachable] = 0.0
-    values, shares = mdp.reward_distribution(visited)
+    values, shares = mdp.reward_distribution(mdp.pairs_of(optimum.policy))
     polygon = Exploration(mdp, progress, Units.of(values[shares > 0]))
     corner, line = polygon.farthest(
         1.0, 0.0, near=polygon.corner(optimum.policy), tolerance=tolerance

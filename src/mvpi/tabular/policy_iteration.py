@@ -12,7 +12,7 @@ one.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -21,6 +21,7 @@ import numpy.typing as npt
 from mvpi.errors import InputError
 from mvpi.risk import Risk, VarianceBudget, as_risk
 from mvpi.tabular.mdp import MDP, Policy
+from mvpi.tabular.reachable import reachable_core
 from mvpi.tabular.solution import Certificate, Solution, describe
 from mvpi.tabular.solve import expected_utility, solve
 
@@ -127,6 +128,8 @@ def policy_iteration(mdp: MDP, risk: Risk | float, policy: npt.ArrayLike | None 
         start: Policy = np.full((mdp.n_states, mdp.n_actions), 1.0 / mdp.n_actions)
     else:
         start = mdp.checked_policy(policy)
+    core = reachable_core(mdp)
+    mdp, start = core.mdp, core.restricted(start)
     # In units of the rewards: near y the utility has slope 1, wherever else it may fall to.
     tolerance = _RELATIVE_TOLERANCE * float(np.abs(mdp.rewards).max())
     solves = 0
@@ -147,4 +150,5 @@ def policy_iteration(mdp: MDP, risk: Risk | float, policy: npt.ArrayLike | None 
 
     found = iterate(evaluate, improve, start, risk, tolerance=tolerance)
     certificate = Certificate(converged=found.converged, trace=found.trace, solves=solves)
-    return describe(mdp, found.policy, risk, certificate)
+    solution = describe(mdp, found.policy, risk, certificate)
+    return replace(solution, policy=core.lifted(solution.policy))

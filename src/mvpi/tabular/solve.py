@@ -162,15 +162,12 @@ def _backup(mdp: MDP, rewards: Array, values: Array, policy: Actions, residual: 
 def _counted(mdp: MDP, noise: Array, tolerance: float) -> slice | npt.NDArray[np.bool_]:
     """The states whose residuals tell how far the values are off.
 
-    Left out are states that cannot be reached from the start, and states so much worse than the
-    start that the rounding of their values alone would hide everything else.
+    Left out are states so much worse than the start that the rounding of their values alone
+    would hide everything else.
     """
-    reachable = None if mdp.discount == 1.0 else mdp.reachable
     if mdp.discount == 1.0 or float(noise.max()) <= tolerance:
-        return _ALL if reachable is None else reachable
+        return _ALL
     ordinary = noise <= max(tolerance, 1e3 * float(noise[mdp.start > 0].max()))
-    if reachable is not None:
-        ordinary &= reachable
     return _ALL if ordinary.all() else ordinary
 
 
@@ -192,8 +189,6 @@ def _bound_with_outliers(
     raised = values + np.where(left_out, 4.0 * noise / (1.0 - mdp.discount), 0.0)
     residual = np.empty_like(values)
     _backup(mdp, rewards, raised, policy, residual)
-    if mdp.reachable is not None:
-        residual = residual[mdp.reachable]
     return float(residual.max())
 
 
@@ -233,7 +228,7 @@ def _compiled_table(mdp: MDP) -> tuple[npt.NDArray[Any], ...]:
 
 
 def _joined(mdp: MDP, policy: Actions, rewards: Array, insist: bool = False) -> Actions:
-    """`policy`, changed outside its best closed class so that all states lead there.
+    """`policy`, changed where it does not lead to its best closed class, so that it does.
 
     States one can leave but not return to may have closed classes of their own. They are passed
     over; to `insist` is to raise if one of them pays more.
@@ -254,7 +249,7 @@ def _joined(mdp: MDP, policy: Actions, rewards: Array, insist: bool = False) -> 
         )
     chosen = policy.copy()
     inside = np.zeros(mdp.n_states, dtype=bool)
-    inside[breadth_first_order(matrix, best, return_predecessors=False)] = True
+    inside[breadth_first_order(csr_array(matrix.T), best, return_predecessors=False)] = True
     while not inside.all():
         hits = (mdp.transitions @ inside.astype(np.float64)).reshape(mdp.n_states, mdp.n_actions)
         found = ~inside & (hits.max(axis=1) > 0)
