@@ -486,6 +486,27 @@ TIES = moves([[1, 0], [2, 1], [3, 0], [0, 3]], [[2.0, 2.0], [1.0, 0.0], [2.0, -1
 """Staying in 0 pays 2, and so much is tied that policies can be changed for ever."""
 
 
+HALF_TIES = Problem(
+    p=np.array(
+        [
+            [[0.3, 0.7, 0.0], [1.0, 0.0, 0.0], [0.7, 0.0, 0.3]],
+            [[0.0, 0.0, 1.0], [0.7, 0.3, 0.0], [0.0, 0.7, 0.3]],
+            [[0.7, 0.0, 0.3], [0.3, 0.0, 0.7], [0.0, 0.0, 1.0]],
+        ]
+    ),
+    r=np.array(
+        [
+            [[-2.0, 2.0, -1.0], [0.0, 1.0, 2.0], [0.0, 2.0, -1.0]],
+            [[1.0, 1.0, -2.0], [2.0, 2.0, -2.0], [0.0, 0.0, -1.0]],
+            [[1.0, -2.0, -1.0], [2.0, 0.0, -2.0], [0.0, 0.0, 0.0]],
+        ]
+    ),
+    discount=1.0,
+    start=np.full(3, 1 / 3),
+)
+"""Staying in 0 and staying in 2 both pay 0 for certain."""
+
+
 @settings(max_examples=150)
 @example(TIES, MeanVariance(0.3))
 @given(
@@ -505,6 +526,7 @@ def test_a_communicating_mdp_is_worth_the_best_closed_class_of_any_policy(proble
 
 @settings(max_examples=100)
 @example(TIES, 0.2)
+@example(HALF_TIES, 0.0)
 @given(places_to_stay(), st.sampled_from([0.0, 0.2, 0.5, 0.8]))
 def test_a_variance_budget_is_kept_where_there_are_places_to_stay(problem, share):
     """The reported policy may have to walk between two places, and must say what that costs."""

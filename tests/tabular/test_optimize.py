@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from problems import (
     Problem,
@@ -495,6 +495,8 @@ def test_a_large_constant_on_top_of_the_rewards_does_not_drown_the_variance(offs
 
 
 @settings(max_examples=150)
+@example(random_problem(2, 3, 2, 0.5, zeros=0.5, one_start=True), 200.0)
+@example(random_problem(10000, 3, 3, 0.5, zeros=0.5, one_start=True), 200.0)
 @given(
     st.builds(
         random_problem,
@@ -532,11 +534,12 @@ def test_entropic_prefers_six_to_three_although_a_loss_exists_elsewhere():
 @pytest.mark.parametrize(
     "risk", [MeanVariance(1.0), CVaR(0.2), Entropic(1.0)], ids=lambda risk: type(risk).__name__
 )
+@pytest.mark.parametrize("cost", [1e6, 1e9])
 @pytest.mark.parametrize("seed", range(4))
-def test_a_large_cost_that_forbids_an_action_does_not_blur_the_others(risk, seed):
+def test_a_large_cost_that_forbids_an_action_does_not_blur_the_others(risk, seed, cost):
     """As the message for infinite rewards advises; the answer is that without those actions."""
     problem = random_problem(seed, 4, 3, 0.9)
-    problem.r[:2, 2] = -1e6
+    problem.r[:2, 2] = -cost
     allowed = (problem.policies[:, :2] < 2).all(axis=1)
     laws = zip(*(part[allowed] for part in problem.laws), strict=True)
     solution = optimize(problem.mdp(), risk)

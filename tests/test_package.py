@@ -1,0 +1,85 @@
+"""The package as a whole: cheap to import, complete, and its documents run."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+
+import mvpi
+
+ROOT = Path(__file__).parent.parent
+HEAVY = ("jax", "torch", "matplotlib", "numba", "scipy")
+
+_IMPORT = """
+import sys, time
+start = time.perf_counter()
+import mvpi
+print(time.perf_counter() - start, *sys.modules)
+"""
+
+
+def imported() -> tuple[float, set[str]]:
+    """Seconds of `import mvpi` in a fresh interpreter, and the modules it loads."""
+    done = subprocess.run(
+        [sys.executable, "-c", _IMPORT], capture_output=True, text=True, check=True, timeout=60
+    )
+    seconds, *modules = done.stdout.split()
+    return float(seconds), set(modules)
+
+
+def test_import_is_fast() -> None:
+    assert min(imported()[0] for _ in range(5)) < 0.3
+
+
+def test_import_loads_nothing_heavy() -> None:
+    _, modules = imported()
+    assert "mvpi" in modules
+    assert modules.isdisjoint(HEAVY)
+
+
+def test_names() -> None:
+    for name in mvpi.__all__:
+        assert getattr(mvpi, name) is not None
+        assert name in dir(mvpi)
+    assert len(set(mvpi.__all__)) == len(mvpi.__all__)
+    with pytest.raises(AttributeError, match="no_such_name"):
+        mvpi.no_such_name  # noqa: B018 - the lookup is what fails
+
+
+def test_star_import_in_a_fresh_interpreter() -> None:
+    code = "from mvpi import *; import mvpi; assert set(mvpi.__all__) <= set(globals())"
+    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, timeout=60)
+
+
+def test_version_is_that_of_the_distribution() -> None:
+    from importlib.metadata import version
+
+    assert mvpi.__version__ == version("mvpi")
+
+
+def blocks() -> list[tuple[str, str]]:
+    found = []
+    for name in ("README.md", "docs/framework.md"):
+        text = (ROOT / name).read_text(encoding="utf-8")
+        for match in re.finditer(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+            line = text.count("\n", 0, match.start()) + 2
+            found.append((f"{name}:{line}", match[1]))
+    return found
+
+
+@pytest.mark.parametrize(("where", "code"), blocks(), ids=[where for where, _ in blocks()])
+def test_documents_run(tmp_path: Path, monkeypatch, where: str, code: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        exec(compile(code, where, "exec"), {"__name__": "__main__"})
+
+
+def test_documents_have_code() -> None:
+    names = {where.partition(":")[0] for where, _ in blocks()}
+    assert names == {"README.md", "docs/framework.md"}
