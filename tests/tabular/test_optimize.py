@@ -114,7 +114,7 @@ def test_entropic_is_the_enumerated_optimum(problem, price, sparse):
 def test_mean_variance_by_search_over_the_dual_is_the_same_optimum(problem, price):
     """Two routes that share nothing but the risk-neutral solver."""
     risk = MeanVariance(price / half_range(problem))
-    searched = DualSearch(problem.mdp(), risk, 1e-9, None).run()
+    searched = DualSearch(problem.mdp(), risk, 1e-9, half_range(problem), None).run()
     check(problem, risk, searched, optimize(problem.mdp(), risk).value)
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[np.float64]
 
-DIRECT_UP_TO = 128
+DIRECT_UP_TO = 64
 """Number of states up to which dense linear algebra is used."""
 
 _OCCUPANCY_ACCURACY = 1e-12
@@ -101,10 +101,13 @@ class Chain:
         gain = (1.0 - self.discount) * float(self.start @ v) + 0.5 * (low + high)
         return Values(v, gain)
 
-    def value_correction(self, residual: Array, target: float, stalled: bool = False) -> Array:
+    def value_correction(
+        self, residual: Array, target: float, stalled: bool = False, limit: int = 1000
+    ) -> Array:
         """`x` that brings the span of `residual + discount P x - x` towards `target`.
 
         `stalled` says that earlier corrections did not help: then a direct method is used.
+        `limit` is how many Krylov iterations it is worth.
         """
         if len(residual) <= DIRECT_UP_TO:
             return self._direct_values(residual)
@@ -121,7 +124,7 @@ class Chain:
             if stalled:
                 y = self._value_system.solve_directly(remaining)
             else:
-                y = self._value_system.solve(remaining, 0.5 * target)
+                y = self._value_system.solve(remaining, 0.5 * target, limit)
             if self.discount == 1.0:
                 y[self._recurrent] = 0.0
             x += y

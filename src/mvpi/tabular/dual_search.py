@@ -27,8 +27,8 @@ from mvpi.tabular.solve import Actions, Optimum, expected_utility, solve
 
 Array = npt.NDArray[np.float64]
 
-_NEGLIGIBLE = 1e-9
-"""Intervals of `y` narrower than this share of the range are not split further."""
+_NEGLIGIBLE = 1e-3
+"""Intervals of `y` narrower than this share of the tolerance are not split further."""
 
 
 class _Solved(NamedTuple):
@@ -42,10 +42,12 @@ class _Solved(NamedTuple):
 class DualSearch:
     """Branch and bound over `y`; `run` returns the optimum with its bound."""
 
-    def __init__(self, mdp: MDP, risk: Risk, tolerance: float, progress: Progress | None):
+    def __init__(
+        self, mdp: MDP, risk: Risk, tolerance: float, scale: float, progress: Progress | None
+    ):
         self.mdp, self.risk, self.progress = mdp, risk, progress
         self.low, self.high = float(mdp.rewards.min()), float(mdp.rewards.max())
-        self.tolerance = tolerance * (0.5 * (self.high - self.low) or 1.0)
+        self.tolerance = tolerance * scale
         self.solves = 0
         self.best = -np.inf
         self.best_dual = self.low
@@ -64,7 +66,7 @@ class DualSearch:
             if self.progress is not None:
                 self.progress(self.solves, self.best, top)
             _, _, left, right = heapq.heappop(waiting)
-            if right.y - left.y <= _NEGLIGIBLE * (self.high - self.low):
+            if right.y - left.y <= _NEGLIGIBLE * self.tolerance:
                 bound = max(bound, top)
                 continue
             middle = self._solved(self._split_point(left, right))

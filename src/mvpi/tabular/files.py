@@ -72,19 +72,23 @@ def _read_arrays(path: str | PathLike[str]) -> dict[str, Any]:
     if not zipfile.is_zipfile(_existing_file(path)):
         raise InputError(f"{path} is not an .npz file; write one with MDP.save or numpy.savez")
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as archive:
             unknown = sorted(set(archive.files) - _NAMES)
             if unknown:
                 raise InputError(
                     f"{path} holds an unknown array {unknown[0]!r}; known ones are "
                     f"{', '.join(sorted(_NAMES))}"
                 )
-            return {name: archive[name] for name in archive.files}
+            arrays = {name: archive[name] for name in archive.files}
     except InputError:
         raise
     except Exception as error:  # noqa: BLE001 - numpy and zipfile raise half a dozen kinds for a damaged file
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise InputError(f"{path} cannot be read: {reason}") from None
+    for name, array in arrays.items():
+        if not isinstance(array, np.ndarray):
+            raise InputError(f"{path} cannot be read: {name!r} is not an array")
+    return arrays
 
 
 def _existing_file(path: str | PathLike[str]) -> Path:
@@ -116,7 +120,7 @@ def _check_format(marker: Any) -> None:
     if marker is None:
         return
     words = str(marker).split()
-    if len(words) != 2 or words[0] != _FORMAT or not words[1].isdigit():
+    if len(words) != 2 or words[0] != _FORMAT or not words[1].isdecimal():
         raise InputError(f"format must be '{_FORMAT} {_VERSION}', got {str(marker)[:40]!r}")
     if int(words[1]) > _VERSION:
         raise InputError(
@@ -142,6 +146,7 @@ def _table(arrays: dict[str, Any]) -> csr_array:
             raise InputError(
                 f"{name} must be one-dimensional numbers, got {array.dtype} of shape {array.shape}"
             )
+    indptr, indices = indptr.astype(np.int64), indices.astype(np.int64)
     pairs = len(indptr) - 1
     if pairs < 1 or indptr[0] != 0 or indptr[-1] != len(indices) or (np.diff(indptr) < 0).any():
         raise InputError(f"indptr must increase from 0 to {len(indices)}, the number of indices")
@@ -155,5 +160,6 @@ def _table(arrays: dict[str, Any]) -> csr_array:
     else:
         raise InputError("start is needed to know the number of states")
     if len(indices) and (indices.min() < 0 or indices.max() >= states):
-        raise InputError(f"indices must be states from 0 to {states - 1}, got {indices.max()}")
+        wrong = indices[(indices < 0) | (indices >= states)][0]
+        raise InputError(f"indices must be states from 0 to {states - 1}, got {wrong}")
     return csr_array((data, indices, indptr), shape=(pairs, states))

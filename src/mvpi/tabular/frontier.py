@@ -154,12 +154,13 @@ class Frontier:
         target = check_number(target, "target")
         polygon = self._polygon
         m = (target - polygon.centre) / polygon.scale
-        if m > self._corners[-1].point.m + 1e-12:
+        slack = 1e-12 + 4 * np.finfo(np.float64).eps * abs(polygon.centre) / polygon.scale
+        if m > self._corners[-1].point.m + slack:
             raise InputError(
                 f"target must be <= {self.means[-1]:.8g}, the largest mean any policy reaches, "
                 f"got {target:.8g}"
             )
-        candidates = [(c.policy, c.point) for c in self._corners if c.point.m >= m - 1e-12]
+        candidates = [(c.policy, c.point) for c in self._corners if c.point.m >= m - slack]
         for gap in polygon.gaps:
             if gap.left.point.m < m < gap.right.point.m:
                 share = (m - gap.left.point.m) / gap.width

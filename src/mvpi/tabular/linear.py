@@ -50,8 +50,11 @@ class System(Protocol):
     effort: int
     """What it has cost so far, in Krylov iterations or as much work."""
 
-    def solve(self, right: Array, target: float) -> Array:
-        """`x` with `max |b - (I - B) x| <= target`, or less near when that is hard to reach."""
+    def solve(self, right: Array, target: float, limit: int = 1000) -> Array:
+        """`x` with `max |b - (I - B) x| <= target`, or less near when that is hard to reach.
+
+        An attempt that needs more than `limit` iterations is given up.
+        """
 
     def solve_directly(self, right: Array) -> Array:
         """`x` by LU, however long it takes."""
@@ -78,7 +81,7 @@ class _Banded:
         self._band = -np.bincount(place, matrix.data, minlength=shape[0] * shape[1]).reshape(shape)
         self._band[above] += 1.0
 
-    def solve(self, right: Array, target: float) -> Array:
+    def solve(self, right: Array, target: float, limit: int = 1000) -> Array:
         return self.solve_directly(right)
 
     def solve_directly(self, right: Array) -> Array:
@@ -104,7 +107,7 @@ class _Krylov:
         )
         kernels.split(self._blocks, indptr, indices, matrix.data, *self._parts)
 
-    def solve(self, right: Array, target: float) -> Array:
+    def solve(self, right: Array, target: float, limit: int = 1000) -> Array:
         x = np.zeros_like(right)
         step = np.empty_like(right)
         residual, error = right, float(np.abs(right).max())
@@ -114,16 +117,19 @@ class _Krylov:
                 break
             goal = max(0.7 * target, 1e-4 * error)
             shadow = residual if failures == 0 else residual * self._signs(len(right))
-            self.effort += int(
-                kernels.bicgstab(self._blocks, *self._parts, residual, shadow, goal, 200, step)
+            used = int(
+                kernels.bicgstab(self._blocks, *self._parts, residual, shadow, goal, limit, step)
             )
+            self.effort += used
             candidate = x + step
             remaining = right - candidate + self._matrix @ candidate
             new_error = float(np.abs(remaining).max())
-            if new_error < 0.7 * error:
+            slow = used >= limit or not new_error < 0.7 * error
+            if new_error < error:
                 x, residual, error = candidate, remaining, new_error
-            else:
-                failures += 1
+            if used >= limit:
+                break
+            failures += slow
         return x
 
     def solve_directly(self, right: Array) -> Array:

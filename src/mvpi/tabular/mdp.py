@@ -91,7 +91,11 @@ class MDP:
 
         The fastest way in for large models: nothing is rearranged.
         """
-        matrix = csr_array(transitions, dtype=np.float64, copy=True)
+        try:
+            matrix = csr_array(transitions, dtype=np.float64, copy=True)
+            matrix.check_format(full_check=True)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"transitions must be a sparse matrix in CSR form: {error}") from None
         pairs, n_states = matrix.shape
         if n_states == 0 or pairs == 0 or pairs % n_states:
             raise InputError(
@@ -304,6 +308,8 @@ def _interleaved(matrices: Sequence[Any], name: str) -> csr_array:
 
 def _float_array(values: Any, name: str) -> Array:
     try:
+        if np.iscomplexobj(values):
+            raise TypeError("they are complex")
         return np.array(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise InputError(f"{name} must be an array of numbers: {error}") from None

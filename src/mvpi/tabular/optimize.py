@@ -80,7 +80,8 @@ def _optimum(mdp: MDP, risk: Risk, tolerance: float, progress: Progress | None) 
         return _best_tradeoff(mdp, risk.risk_aversion, tolerance, progress)
     if isinstance(risk, Entropic):
         return _best_entropic(mdp, risk, tolerance)
-    return DualSearch(mdp, risk, tolerance, progress).run()
+    scale = _neutral_corner(mdp, tolerance)[0].scale
+    return DualSearch(mdp, risk, tolerance, scale, progress).run()
 
 
 @dataclass(frozen=True)
@@ -256,12 +257,12 @@ def _best_entropic(mdp: MDP, risk: Entropic, tolerance: float) -> Solution:
     """
     beta = risk.risk_aversion
     y = float(mdp.rewards.min())
-    half_range = 0.5 * float(np.ptp(mdp.rewards)) or 1.0
+    scale = _neutral_corner(mdp, tolerance)[0].scale
     bound, policy = math.inf, None
     trace: list[float] = []
     while len(trace) < 30:
         rewards = expected_utility(mdp, risk, y)
-        optimum = solve(mdp, rewards, policy=policy, tolerance=0.1 * tolerance * half_range)
+        optimum = solve(mdp, rewards, policy=policy, tolerance=0.1 * tolerance * scale)
         policy = optimum.policy
         rest = 1.0 - beta * optimum.upper - _ENTROPIC_ROUNDING
         if rest > 0:
@@ -272,6 +273,6 @@ def _best_entropic(mdp: MDP, risk: Entropic, tolerance: float) -> Solution:
             break
         y = value
     assert policy is not None
-    converged = bound - value <= 10 * tolerance * half_range
+    converged = bound - value <= 10 * tolerance * scale
     certificate = Certificate(bound, converged, tuple(trace), len(trace))
     return describe(mdp, policy, risk, certificate)

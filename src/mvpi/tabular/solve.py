@@ -25,7 +25,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import breadth_first_order
 
 from mvpi.errors import InputError
-from mvpi.risk import Risk
+from mvpi.risk import Entropic, Risk
 from mvpi.tabular.chain import (
     DIRECT_UP_TO,
     Chain,
@@ -42,6 +42,9 @@ _KRYLOV_PER_SWEEP = 10
 """A pair of sweeps costs about two Krylov iterations: spend a tenth of the evaluation on them."""
 
 _ALL = slice(None)
+_SMALL_STEPS = 100
+_FIRST_LIMIT = 200
+"""Krylov iterations for one evaluation; doubled each time that they do not suffice."""
 _EPS = float(np.finfo(np.float64).eps)
 WORST_UTILITY = -1e13
 """Utilities are not told apart below this: nothing that bad has a share that could be computed."""
@@ -94,7 +97,8 @@ def solve(
         v = np.zeros(mdp.n_states)
     residual = np.empty(mdp.n_states)
     sweeps = 0
-    smallest, stalled, joins = np.inf, 0, 0
+    smallest, last, stalled, joins = np.inf, np.inf, 0, 0
+    limit, gain = _FIRST_LIMIT, -np.inf
     for _ in range(_ITERATIONS):
         _sweep_both_ways(mdp, rewards, v, sweeps)
         changed = _backup(mdp, rewards, v, actions, residual)
@@ -103,21 +107,34 @@ def solve(
         low, high = float(residual[counted].min()), float(residual[counted].max())
         span, floor = high - low, float(noise[counted].max())
         stalled = stalled + 1 if span > 0.5 * smallest else 0
+        swept_well = sweeps > 0 and span <= 0.5 * last
+        last = span
         settled = not changed or counted is _ALL
         if (span <= tolerance and settled) or (span <= floor and not changed):
             break
         if stalled > 3 and smallest <= 1e4 * floor:
             break
         smallest = min(smallest, span)
+        if swept_well:
+            continue
         target = max(0.01 * span, 0.5 * tolerance)
         try:
             chain = mdp.chain(actions)
         except NotUnichain:
             joins += 1
-            actions = _joined(mdp, actions, rewards, insist=joins > _PATIENCE)
-            v = mdp.chain(actions).evaluate(rewards[states, actions], target, v).values
+            joined = _joined(mdp, actions, rewards, insist=joins > _PATIENCE)
+            found = mdp.chain(joined).evaluate(rewards[states, joined], target, v)
+            if found.gain > gain + _EPS * abs(found.gain):
+                actions, v, gain = joined, found.values, found.gain
+            else:
+                # Places to stay that pay the same: small steps find what lies between them.
+                for _ in range(_SMALL_STEPS):
+                    v += 0.5 * residual
+                    _backup(mdp, rewards, v, actions, residual)
         else:
-            v += chain.value_correction(residual, target, stalled=stalled > _PATIENCE)
+            v += chain.value_correction(residual, target, stalled > _PATIENCE, limit)
+            if chain.slowness >= limit:
+                limit *= 2
             if mdp.discount < 1.0:
                 sweeps = -(-chain.slowness // _KRYLOV_PER_SWEEP)
         if mdp.discount == 1.0:
@@ -133,13 +150,15 @@ def solve(
 
 
 def expected_utility(mdp: MDP, risk: Risk, y: float) -> Array:
-    """`E[u(R - y) | s, a]`, with hopeless utilities raised to one that arithmetic can carry.
+    """`E[u(R - y) | s, a]`, hopeless exponentials raised to what arithmetic can carry.
 
     Raising a reward keeps upper bounds valid. Occupancies sum to one, so the best policy is that
     for `augment`, which differs from this by a constant.
     """
-    unit = max(float(np.ptp(mdp.rewards)), float(np.finfo(np.float64).tiny))
-    return mdp.expected(lambda r: np.maximum(risk.utility(r - y), WORST_UTILITY * unit))
+    if not isinstance(risk, Entropic) or risk.risk_aversion == 0.0:
+        return mdp.expected(lambda r: risk.utility(r - y))
+    worst = WORST_UTILITY / risk.risk_aversion
+    return mdp.expected(lambda r: np.maximum(risk.utility(r - y), worst))
 
 
 def _backup(mdp: MDP, rewards: Array, values: Array, policy: Actions, residual: Array) -> int:

@@ -53,13 +53,15 @@ def read_table(env: Any) -> Table:
             "an mvpi.MDP from arrays"
         )
     outcomes = _outcomes(name, table)
-    start = getattr(unwrapped, "initial_state_distrib", None)
-    if start is None or np.shape(start) != (len(outcomes),):
+    try:
+        start = np.asarray(getattr(unwrapped, "initial_state_distrib", None), dtype=np.float64)
+    except (TypeError, ValueError):
+        start = np.empty(0)
+    if start.shape != (len(outcomes),):
         raise InputError(
             f"{name} does not expose initial_state_distrib, one probability for each of its "
             f"{len(outcomes)} states: build an mvpi.MDP from arrays"
         )
-    start = np.asarray(start, dtype=np.float64)
     ended = {o.state for actions in outcomes for row in actions for o in row if o.terminated}
     both = ended & _visited(outcomes, start)
     return _rows(outcomes, start, absorbing=ended - both, redirected=both)
@@ -79,7 +81,7 @@ def _opened(env: Any) -> tuple[str, Any]:
             # An outdated version has the same kind of table; whether it exists is what matters.
             warnings.simplefilter("ignore", DeprecationWarning)
             made = gymnasium.make(env)
-    except (gymnasium.error.Error, ImportError) as error:
+    except Exception as error:  # noqa: BLE001 - whatever the maker of an environment raises
         raise InputError(f"cannot make {env!r}: {' '.join(str(error).split())}") from None
     made.close()
     return env, made.unwrapped
@@ -90,18 +92,33 @@ def _outcomes(name: str, table: Mapping[Any, Any]) -> Outcomes:
     states = range(len(table))
     try:
         actions = range(len(table[0]))
-        return [
+        outcomes = [
             [
                 [_Outcome(float(p), int(t), float(r), bool(end)) for p, t, r, end in table[s][a]]
                 for a in actions
             ]
             for s in states
         ]
-    except (KeyError, IndexError, TypeError, ValueError) as error:
+        numbers_of_actions = {len(table[s]) for s in states}
+    except (LookupError, TypeError, ValueError, OverflowError) as error:
         raise InputError(
             f"{name} has a table P that is not P[s][a] = [(probability, next state, reward, "
             f"terminated), ...] for all states and actions counted from 0 ({error!r})"
         ) from None
+    if len(numbers_of_actions) > 1:
+        raise InputError(
+            f"{name} has a table P with {min(numbers_of_actions)} actions in one state and "
+            f"{max(numbers_of_actions)} in another: all states must have the same"
+        )
+    for s, rows in enumerate(outcomes):
+        for a, row in enumerate(rows):
+            for outcome in row:
+                if not 0 <= outcome.state < len(outcomes):
+                    raise InputError(
+                        f"{name} has a next state {outcome.state} in P[{s}][{a}], which must be "
+                        f"from 0 to {len(outcomes) - 1}"
+                    )
+    return outcomes
 
 
 def _visited(outcomes: Outcomes, start: Array) -> set[int]:
