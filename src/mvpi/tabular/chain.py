@@ -74,6 +74,8 @@ class Chain:
         self.matrix, self.discount, self.start = matrix, discount, start
         self._value_system: System | None = None
         self._recurrent = 0
+        self.mixes_slowly = False
+        """Whether fixed-point steps were not enough for the last value correction."""
         if discount == 1.0:
             classes = closed_classes(matrix)
             if len(classes) > 1:
@@ -107,7 +109,7 @@ class Chain:
         """`x` that brings the span of `residual + discount P x - x` towards `target`.
 
         `stalled` says that earlier corrections did not help: then a direct method is used.
-        `limit` is how many Krylov iterations it is worth.
+        `limit` is how many Krylov iterations it is worth; with 0, only fixed-point steps are made.
         """
         if len(residual) <= DIRECT_UP_TO:
             return self._direct_values(residual)
@@ -118,7 +120,8 @@ class Chain:
         if self.discount < 1.0:
             x += middle / (1.0 - self.discount)
         remaining -= middle
-        if 2.0 * float(np.abs(remaining).max()) > target:
+        self.mixes_slowly = 2.0 * float(np.abs(remaining).max()) > target
+        if self.mixes_slowly and limit > 0:
             if self._value_system is None:
                 self._value_system = make_system(self._value_matrix())
             if stalled:
@@ -129,6 +132,19 @@ class Chain:
                 y[self._recurrent] = 0.0
             x += y
         return x
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether transitions lead to neighbouring states only, so that LU is cheap."""
+        from mvpi.tabular.linear import bandwidths, is_narrow
+
+        return is_narrow(*bandwidths(self.matrix)[1:])
+
+    def partial_correction(self, residual: Array, steps: int) -> Array:
+        """A value correction by a fixed number of fixed-point steps."""
+        from mvpi.tabular.linear import some_steps
+
+        return some_steps(self._discounted(self.matrix), residual, steps)
 
     def occupancy(self) -> Array:
         """The state distribution that the policy generates, summing to one."""

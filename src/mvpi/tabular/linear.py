@@ -44,6 +44,17 @@ def fixed_point_steps(matrix: csr_array, right: Array, target: float) -> tuple[A
     return x, matrix @ term
 
 
+def some_steps(matrix: csr_array, right: Array, steps: int) -> Array:
+    """`sum_k B^k b` for `k` up to `steps`."""
+    blocks = kernels.partition(len(right))
+    indptr, indices = kernels.unsigned(matrix.indptr), kernels.unsigned(matrix.indices)
+    x, term, following = right.copy(), right.copy(), np.empty_like(right)
+    for _ in range(steps):
+        kernels.propagate(blocks, indptr, indices, matrix.data, term, following, x)
+        term, following = following, term
+    return x
+
+
 class System(Protocol):
     """`(I - B) x = b` for one `B`, solved for one right-hand side after another."""
 
@@ -62,12 +73,20 @@ class System(Protocol):
 
 def make_system(matrix: csr_array) -> System:
     """The kind of system that suits the pattern of `matrix`."""
+    rows, below, above = bandwidths(matrix)
+    return _Banded(matrix, rows, below, above) if is_narrow(below, above) else _Krylov(matrix)
+
+
+def bandwidths(matrix: csr_array) -> tuple[npt.NDArray[Any], int, int]:
+    """The row of each entry, and how far entries reach below and above the diagonal."""
     rows = np.repeat(np.arange(matrix.shape[0], dtype=matrix.indices.dtype), np.diff(matrix.indptr))
     offsets = matrix.indices - rows
-    below, above = max(-int(offsets.min()), 0), max(int(offsets.max()), 0)
-    if below + above <= _NARROW:
-        return _Banded(matrix, rows, below, above)
-    return _Krylov(matrix)
+    return rows, max(-int(offsets.min()), 0), max(int(offsets.max()), 0)
+
+
+def is_narrow(below: int, above: int) -> bool:
+    """Whether a band is narrow enough to be factorised directly."""
+    return below + above <= _NARROW
 
 
 class _Banded:

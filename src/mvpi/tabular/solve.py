@@ -43,6 +43,12 @@ _KRYLOV_PER_SWEEP = 10
 
 _ALL = slice(None)
 _SMALL_STEPS = 100
+_STEPS = 20
+_IMPROVEMENTS = 120
+_TRIAL = 20
+"""On a slowly mixing chain, modified policy iteration is tried first: improvements with so few
+evaluation steps each, as long as so many of them halve the residual. It suits problems in which
+every policy worth its name soon reaches an end; on others the Krylov method takes over."""
 _FIRST_LIMIT = 200
 """Krylov iterations for one evaluation; doubled each time that they do not suffice."""
 _EPS = float(np.finfo(np.float64).eps)
@@ -99,6 +105,9 @@ def solve(
     sweeps = 0
     smallest, last, stalled, joins = np.inf, np.inf, 0, 0
     limit, gain = _FIRST_LIMIT, -np.inf
+    slow = mdp.discount == 1.0
+    improvements = _IMPROVEMENTS if values is None and mdp.discount < 1.0 else 0
+    spans: list[float] = []
     for _ in range(_ITERATIONS):
         _sweep_both_ways(mdp, rewards, v, sweeps)
         changed = _backup(mdp, rewards, v, actions, residual)
@@ -118,6 +127,13 @@ def solve(
         if swept_well:
             continue
         target = max(0.01 * span, 0.5 * tolerance)
+        if slow and improvements > 0:
+            spans.append(span)
+            paying = len(spans) <= _TRIAL or span <= 0.5 * spans[-_TRIAL]
+            improvements = improvements - 1 if paying else 0
+            if paying:
+                v += mdp.chain(actions).partial_correction(residual, _STEPS)
+                continue
         try:
             chain = mdp.chain(actions)
         except NotUnichain:
@@ -132,7 +148,11 @@ def solve(
                     v += 0.5 * residual
                     _backup(mdp, rewards, v, actions, residual)
         else:
-            v += chain.value_correction(residual, target, stalled > _PATIENCE, limit)
+            worth = limit if slow or improvements == 0 else 0
+            v += chain.value_correction(residual, target, stalled > _PATIENCE, worth)
+            if chain.mixes_slowly and not slow:
+                slow = True
+                improvements = 0 if chain.is_narrow else improvements
             if chain.slowness >= limit:
                 limit *= 2
             if mdp.discount < 1.0:
