@@ -116,12 +116,14 @@ class Chain:
         from mvpi.tabular.linear import fixed_point_steps, make_system
 
         x, remaining = fixed_point_steps(self._discounted(self.matrix), residual, target)
+        self.mixes_slowly = float(np.ptp(remaining)) > target
+        if self.mixes_slowly and limit == 0:
+            return x
         middle = 0.5 * float(remaining.max() + remaining.min())
         if self.discount < 1.0:
             x += middle / (1.0 - self.discount)
-        remaining -= middle
-        self.mixes_slowly = 2.0 * float(np.abs(remaining).max()) > target
-        if self.mixes_slowly and limit > 0:
+        if self.mixes_slowly:
+            remaining -= middle
             if self._value_system is None:
                 self._value_system = make_system(self._value_matrix())
             if stalled:
