@@ -52,7 +52,7 @@ def frontier(
         progress: called after each risk-neutral solve.
     """
     core = reachable_core(mdp)
-    polygon = Exploration(core.mdp, progress)
+    polygon = Exploration(core.mdp, tolerance, progress)
     polygon.begin((-1.0, 0.0), (0.0, 1.0), (1.0, 0.0))
     polygon.answer(LeastVariance(), tolerance)
     calmest = min(polygon.corners(), key=lambda corner: corner.point.variance)

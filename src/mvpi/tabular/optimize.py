@@ -181,7 +181,7 @@ def _neutral_corner(
     rewards = mdp.expected(lambda r: r)
     optimum = solve(mdp, rewards, tolerance=tolerance * Units.of(mdp.rewards).scale)
     values, shares = mdp.reward_distribution(mdp.pairs_of(optimum.policy))
-    polygon = Exploration(mdp, progress, Units.of(values[shares > 0]))
+    polygon = Exploration(mdp, tolerance, progress, Units.of(values[shares > 0]))
     corner, line = polygon.farthest(
         1.0, 0.0, near=polygon.corner(optimum.policy), tolerance=tolerance
     )
@@ -220,7 +220,7 @@ def _best_tradeoff(
 def _best_under_budget(
     mdp: MDP, limit: float, tolerance: float, progress: Progress | None
 ) -> Solution:
-    polygon = Exploration(mdp, progress)
+    polygon = Exploration(mdp, tolerance, progress)
     polygon.begin(_unit(-2.0), (1.0, 0.0))
     question = Budget(limit / polygon.scale**2)
     answer = polygon.answer(question, tolerance)

@@ -34,12 +34,10 @@ from mvpi.tabular.solve import WORST_UTILITY, Actions, Optimum, solve
 
 Array = npt.NDArray[np.float64]
 
-_FINEST = 1e-11
-"""Differences below this, of rewards scaled to [-1, 1], are not told apart."""
+_FINEST, _COARSEST = 1e-11, 1e-8
+"""Bounds on the difference, of scaled rewards, below which points are not told apart."""
 _VERTICAL = 1e-12
 """A direction with a smaller `b` bounds means only."""
-_MOMENT_ACCURACY = 1e-12
-"""The moments of a corner are computed to this accuracy."""
 
 
 class Point(NamedTuple):
@@ -157,9 +155,17 @@ class Answer(NamedTuple):
 class Exploration:
     """The part of the lower boundary that has been found so far."""
 
-    def __init__(self, mdp: MDP, progress: Progress | None = None, units: Units | None = None):
+    def __init__(
+        self,
+        mdp: MDP,
+        tolerance: float,
+        progress: Progress | None = None,
+        units: Units | None = None,
+    ):
         self.mdp = mdp
         self.centre, self.scale = Units.of(mdp.rewards) if units is None else units
+        self.finest = min(max(0.01 * tolerance, _FINEST), _COARSEST)
+        """Points nearer than this are not told apart; moments are a tenth as uncertain."""
         self.solves = 0
         self.gaps: list[Gap] = []
         """What has been found, by increasing mean, once `begin` was called."""
@@ -183,14 +189,15 @@ class Exploration:
         ]
 
     def farthest(
-        self, a: float, b: float, near: Corner | None = None, tolerance: float = _FINEST
+        self, a: float, b: float, near: Corner | None = None, tolerance: float | None = None
     ) -> tuple[Corner, Line]:
         """The corner that maximises `a m - b q`, and its supporting line."""
+        accuracy = self.finest if tolerance is None else tolerance
         rewards = np.maximum(a * self._first - b * self._second, WORST_UTILITY)
         policy = values = None
         if near is not None:
             policy, values = near.policy, a * near.values[0] - b * near.values[1]
-        optimum = solve(self.mdp, rewards, policy=policy, values=values, tolerance=tolerance)
+        optimum = solve(self.mdp, rewards, policy=policy, values=values, tolerance=accuracy)
         self.solves += 1
         line = Line(a, b, optimum.upper)
         if near is not None and np.array_equal(near.policy, optimum.policy):
@@ -236,21 +243,21 @@ class Exploration:
 
     def _refined(self, gap: Gap) -> list[Gap]:
         """The gap split at a corner found between its ends, or the gap shown to be an edge."""
-        if gap.width <= _FINEST:
+        if gap.width <= self.finest:
             slanted = max(gap.left_line, gap.right_line, key=lambda line: line.b)
             return [replace(gap, edge=slanted)]
         chord = gap.chord()
-        rough = min(max(0.02 * gap.depth(), _FINEST), 1e-4)
-        for tolerance in sorted({rough, _FINEST}, reverse=True):
+        rough = min(max(0.02 * gap.depth(), self.finest), 1e-4)
+        for tolerance in sorted({rough, self.finest}, reverse=True):
             corner, line = self.farthest(chord.a, chord.b, gap.left, tolerance)
-            if chord.excess(corner.point) > _FINEST:
+            if chord.excess(corner.point) > self.finest:
                 break
         else:
             return [replace(gap, edge=line)]
         pieces = []
-        if corner.point.m > gap.left.point.m + _FINEST:
+        if corner.point.m > gap.left.point.m + self.finest:
             pieces.append(Gap(gap.left, corner, gap.left_line, line))
-        if corner.point.m < gap.right.point.m - _FINEST:
+        if corner.point.m < gap.right.point.m - self.finest:
             pieces.append(Gap(corner, gap.right, line, gap.right_line))
         return pieces
 
@@ -258,8 +265,8 @@ class Exploration:
         """The moments and values of a given deterministic policy."""
         chain = self.mdp.chain(policy)
         chosen = (self._states, policy)
-        first = chain.evaluate(self._first[chosen], _MOMENT_ACCURACY)
-        second = chain.evaluate(self._second[chosen], _MOMENT_ACCURACY)
+        first = chain.evaluate(self._first[chosen], 0.1 * self.finest)
+        second = chain.evaluate(self._second[chosen], 0.1 * self.finest)
         return Corner(Point(first.gain, second.gain), policy, (first.values, second.values))
 
     def _corner(
@@ -272,11 +279,11 @@ class Exploration:
         chain = self.mdp.chain(optimum.policy)
         chosen = (self._states, optimum.policy)
         guess, guess2 = (None, None) if near is None else near.values
-        first = chain.evaluate(self._first[chosen], _MOMENT_ACCURACY, guess)
+        first = chain.evaluate(self._first[chosen], 0.1 * self.finest, guess)
         if direction.b > 0.3:
-            both = chain.evaluate(rewards[chosen], _MOMENT_ACCURACY, optimum.values)
+            both = chain.evaluate(rewards[chosen], 0.1 * self.finest, optimum.values)
             a, b, _ = direction
             second = Values((a * first.values - both.values) / b, (a * first.gain - both.gain) / b)
         else:
-            second = chain.evaluate(self._second[chosen], _MOMENT_ACCURACY, guess2)
+            second = chain.evaluate(self._second[chosen], 0.1 * self.finest, guess2)
         return Corner(Point(first.gain, second.gain), optimum.policy, (first.values, second.values))
