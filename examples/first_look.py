@@ -12,7 +12,7 @@ from pathlib import Path
 from rich.console import Console
 
 import mvpi
-from mvpi.cli import comparison, verdict
+from mvpi.commands.solve import comparison, verdict
 
 PROBLEMS = {
     "four states": ("a gamble or a sure loss", mvpi.examples.four_state(), 4.0),

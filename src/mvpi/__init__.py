@@ -1,8 +1,9 @@
 """Risk-averse reinforcement learning by mean-variance policy iteration.
 
-Give it an MDP and one number, the risk aversion; it gives you a policy whose reward is steadier,
-and shows what the steadiness cost. The idea is in `mvpi.risk`; finite MDPs are in
-`mvpi.tabular`. Names are looked up when first used, so that importing the package stays cheap.
+Give it an MDP or an environment and one number, the risk aversion; it gives you a policy whose
+reward is steadier, and shows what the steadiness cost. The idea is in `mvpi.risk`; finite MDPs
+are in `mvpi.tabular`, agents that learn in `mvpi.agents`. Names are looked up when first used,
+so that importing the package stays cheap.
 """
 
 from importlib import import_module
@@ -12,7 +13,11 @@ from mvpi.errors import InputError
 from mvpi.risk import CVaR, Entropic, MeanVariance, Risk, VarianceBudget
 
 if TYPE_CHECKING:
-    from mvpi import stats, tabular
+    from mvpi import envs, stats, tabular
+    from mvpi.agents.agent import load
+    from mvpi.agents.td3 import TD3
+    from mvpi.envs import NoisyActions
+    from mvpi.evaluation import Evaluation, evaluate
     from mvpi.tabular import examples
     from mvpi.tabular.frontier import Frontier, frontier
     from mvpi.tabular.mdp import MDP
@@ -23,6 +28,11 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _LAZY = {
+    "TD3": "mvpi.agents.td3",
+    "load": "mvpi.agents.agent",
+    "NoisyActions": "mvpi.envs",
+    "Evaluation": "mvpi.evaluation",
+    "evaluate": "mvpi.evaluation",
     "MDP": "mvpi.tabular",
     "Frontier": "mvpi.tabular",
     "Solution": "mvpi.tabular",
@@ -32,21 +42,27 @@ _LAZY = {
     "optimize": "mvpi.tabular",
     "policy_iteration": "mvpi.tabular",
 }
-_MODULES = {"stats", "tabular"}
+_MODULES = {"envs", "stats", "tabular"}
 
 __all__ = [
     "MDP",
+    "TD3",
     "CVaR",
     "Entropic",
+    "Evaluation",
     "Frontier",
     "InputError",
     "MeanVariance",
+    "NoisyActions",
     "Risk",
     "Solution",
     "VarianceBudget",
+    "envs",
+    "evaluate",
     "examples",
     "frontier",
     "iterate",
+    "load",
     "optimize",
     "policy_iteration",
     "stats",

@@ -1,4 +1,4 @@
-"""The one exception for a user's mistake."""
+"""The exceptions of the package; the command line prints each as one line."""
 
 
 class InputError(ValueError):
@@ -6,4 +6,11 @@ class InputError(ValueError):
 
     The message is one line: the value, the bound it breaks, and the remedy. The command line
     prints it as it is and exits with status 2.
+    """
+
+
+class EnvironmentFailure(RuntimeError):
+    """An environment raised, or returned something no agent can learn from.
+
+    Says what it did and when. The exception it raised itself is the `__cause__`.
     """

@@ -202,6 +202,24 @@ def as_risk(risk: Risk | float) -> Risk:
     return MeanVariance(check_number(risk, "risk_aversion", at_least=0.0))
 
 
+def risk_text(risk: Risk) -> str:
+    """The text that `parse_risk` reads; of a measure it does not know, its `repr`.
+
+    >>> risk_text(MeanVariance(0.5)), risk_text(CVaR(0.1, 0.5))
+    ('0.5', 'cvar:0.1:0.5')
+    """
+    match risk:
+        case MeanVariance(risk_aversion=lam):
+            return repr(float(lam))
+        case CVaR(level=level, weight=weight):
+            return f"cvar:{float(level)!r}:{float(weight)!r}"
+        case Entropic(risk_aversion=beta):
+            return f"entropic:{float(beta)!r}"
+        case VarianceBudget(limit=limit, risk_aversion=price):
+            return f"budget:{float(limit)!r}:{float(price)!r}"
+    return repr(risk)
+
+
 def parse_risk(text: str) -> Risk:
     """The risk measure a text names: a number, or a measure and its numbers behind colons.
 

@@ -129,6 +129,16 @@ def check_number(
     return number
 
 
+def check_count(value: int, name: str, *, at_least: int = 1) -> int:
+    """A whole number of at least `at_least`, or an `InputError`."""
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise InputError(f"{name} must be a whole number >= {at_least}, got {value!r}")
+    number = value.__index__()
+    if number < at_least:
+        raise InputError(f"{name} must be a whole number >= {at_least}, got {number}")
+    return number
+
+
 def _mean(x: Array, w: Array | None) -> float:
     return float(x.mean() if w is None else w @ x)
 

@@ -1,0 +1,1 @@
+"""Agents that learn: each algorithm in its own file, what they share beside it."""

@@ -1,0 +1,214 @@
+"""What all agents share: one constructor, `learn`, `predict`, `save`, and `load`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from importlib import import_module
+from pathlib import Path
+from typing import Any, ClassVar, Generic, Self, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+import mvpi
+from mvpi.agents.files import FORMAT
+from mvpi.agents.policy import Policy
+from mvpi.agents.run import OnRow, RunDirectory, train
+from mvpi.agents.settings import CommonSettings, make_settings
+from mvpi.environment import Env, Made, Source, Spaces, as_source
+from mvpi.envs import Task
+from mvpi.errors import InputError
+from mvpi.risk import Risk, as_risk, parse_risk, risk_text
+from mvpi.stats import check_count
+
+S = TypeVar("S", bound=CommonSettings)
+
+AGENTS = {"td3": ("mvpi.agents.td3", "TD3")}
+"""Where each algorithm is; the key is its name on the command line and in files."""
+
+
+class Agent(Generic[S]):
+    """A policy, and the algorithm that improves it in an environment."""
+
+    name: ClassVar[str]
+    settings_type: ClassVar[type[CommonSettings]]
+    learner_type: ClassVar[Any]
+
+    def __init__(
+        self,
+        env: str | Env | Any,
+        risk: Risk | float = 0.0,
+        seed: int = 0,
+        **hyperparameters: Any,
+    ) -> None:
+        self.settings: S = make_settings(self.settings_type, hyperparameters)  # type: ignore[assignment]
+        self.risk = as_risk(risk)
+        self.seed = check_count(seed, "seed", at_least=0)
+        self.source: Source | None = as_source(env)
+        self._loaded: tuple[Policy, int] | None = None
+        self._learner: Any = None
+        env = self.source.training()
+        Spaces.of(env)  # what cannot be used is said at once
+        self.source.close(env)
+
+    @property
+    def steps(self) -> int:
+        """Environment steps learned from so far."""
+        if self._loaded is not None:
+            return self._loaded[1]
+        return 0 if self._learner is None else int(self._learner.steps)
+
+    @property
+    def policy(self) -> Policy:
+        """The current policy by itself, in numpy."""
+        if self._loaded is not None:
+            return self._loaded[0]
+        if self._learner is None:
+            self._learner = self._new_learner()
+        policy: Policy = self._learner.policy
+        return policy
+
+    def learn(
+        self, steps: int, out: str | Path | None = None, *, on_row: OnRow | None = None
+    ) -> Self:
+        """Train until `steps` environment steps have been made in all; returns the agent.
+
+        `out` is a directory for config.json, metrics.csv, policy.safetensors and checkpoints. If
+        it holds a run with the same settings, that run is resumed, or prolonged if it had
+        finished. `on_row` is called with every row of the metrics.
+        """
+        check_count(steps, "steps")
+        if out is None:
+            self._learn_in_memory(steps, on_row)
+        else:
+            self._learn_in_directory(steps, Path(out), on_row)
+        return self
+
+    def predict(self, observation: npt.ArrayLike) -> npt.NDArray[np.float32]:
+        """The deterministic action for an observation, or actions for a batch of them."""
+        return self.policy.predict(observation)
+
+    def save(self, path: str | Path) -> None:
+        """Write the policy and how it was trained to a safetensors file, for `mvpi.load`."""
+        self.policy.save(Path(path), {**self.config(), "steps": self.steps})
+
+    def config(self) -> dict[str, Any]:
+        """What determines the result of training, as config.json holds it."""
+        config = {
+            "format": FORMAT,
+            "mvpi": mvpi.__version__,
+            "algorithm": self.name,
+            "environment": {} if self.source is None else self.source.record,
+            "risk": risk_text(self.risk),
+            "seed": self.seed,
+            "settings": asdict(self.settings),
+        }
+        plain: dict[str, Any] = json.loads(json.dumps(config, default=_number))
+        return plain
+
+    def _learn_in_memory(self, steps: int, on_row: OnRow | None) -> None:
+        if self._loaded is not None:
+            raise InputError(
+                "this agent holds a policy without the rest of its training; to go on, make an "
+                "agent with the same settings and let it learn in the run's directory"
+            )
+        if self._learner is None:
+            self._learner = self._new_learner()
+        train(self._learner, steps, on_row=on_row)
+
+    def _learn_in_directory(self, steps: int, out: Path, on_row: OnRow | None) -> None:
+        if self._learner is not None and self._learner.steps > 0:
+            raise InputError(
+                f"this agent has already learned {self.steps} steps outside {out}; make a new one"
+            )
+        directory = RunDirectory(out, self.config())
+        try:
+            finished = self._finished(directory, steps)
+            if finished is not None:
+                self._loaded = finished, steps
+                return
+            checkpoint = directory.checkpoint()
+            learner = self._new_learner(directory.path, checkpoint)
+            try:
+                directory.keep_rows(learner.steps, steps, self.settings.evaluation_every)
+                self._loaded, self._learner = None, learner
+                train(learner, steps, directory, self.save, on_row)
+                self.save(directory.policy)
+                self._loaded = learner.policy, steps
+            finally:
+                learner.close()
+                self._learner = None
+        finally:
+            directory.close()
+
+    def _finished(self, directory: RunDirectory, steps: int) -> Policy | None:
+        """The policy in the directory, if it has learned all its steps already."""
+        if not directory.policy.exists():
+            return None
+        policy, record = Policy.load(directory.policy)
+        done = record.get("steps")
+        if type(done) is int and done > steps:
+            raise InputError(
+                f"{directory.path} already holds {done} steps, more than the {steps} asked "
+                "for; use another directory"
+            )
+        return policy if done == steps else None
+
+    def _new_learner(self, *directory_and_checkpoint: Any) -> Any:
+        return self.learner_type(
+            self.source, self.risk, self.seed, self.settings, *directory_and_checkpoint
+        )
+
+    @classmethod
+    def _from_file(cls, policy: Policy, record: dict[str, Any], risk: Risk | float) -> Self:
+        agent = cls.__new__(cls)
+        agent.settings = make_settings(cls.settings_type, record["settings"])  # type: ignore[assignment]
+        agent.risk = as_risk(risk)
+        agent.seed = check_count(record["seed"], "seed", at_least=0)
+        agent.source = _source_of(record["environment"])
+        agent._learner = None
+        agent._loaded = policy, check_count(record["steps"], "steps", at_least=0)
+        return agent
+
+
+def load(path: str | Path, *, risk: Risk | float | None = None) -> Agent[Any]:
+    """The agent that `save` wrote, or that a run directory holds: ready to act and be evaluated.
+
+    No code in the file runs, and no environment is made before one is needed. `risk` must be
+    given only if the agent was trained with a risk measure of your own.
+    """
+    path = Path(path)
+    if path.is_dir():
+        path /= "policy.safetensors"
+    policy, record = Policy.load(path)
+    kind = record.get("algorithm")
+    if not isinstance(kind, str) or kind not in AGENTS:
+        raise InputError(f"{path} holds an agent of the unknown kind {str(kind)[:80]!r}")
+    try:
+        chosen = parse_risk(record["risk"]) if risk is None else risk
+        return agent_type(kind)._from_file(policy, record, chosen)
+    except (InputError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise InputError(f"{path} is damaged, or of an agent with its own risk: {reason}") from None
+
+
+def agent_type(algorithm: str) -> type[Agent[Any]]:
+    """The class of an algorithm in `AGENTS`."""
+    module, name = AGENTS[algorithm]
+    found: type[Agent[Any]] = getattr(import_module(module), name)
+    return found
+
+
+def _source_of(record: dict[str, Any]) -> Source | None:
+    """The environment a file names; an id that would import a module of its choice is left out."""
+    name, noise = record.get("id"), record.get("action_noise", 0.0)
+    if not isinstance(name, str) or ":" in name:
+        return None
+    return Made(Task(name, noise))
+
+
+def _number(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    raise InputError(f"settings must be plain numbers, got {value!r}")

@@ -1,0 +1,135 @@
+"""Files of arrays and plain facts: safetensors with a JSON record, written atomically.
+
+Reading such a file parses numbers and JSON, nothing else: no code in it can run, and nothing is
+written anywhere. Whatever is wrong with a file is one `InputError`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import safetensors
+import safetensors.numpy
+
+from mvpi.errors import InputError
+
+Arrays = dict[str, npt.NDArray[Any]]
+
+FORMAT = 1
+"""Raised when files change in a way older programs cannot read."""
+_KEY = "mvpi"
+_DTYPES = {np.dtype(t) for t in (np.float32, np.float64, np.int32, np.int64, np.uint32, np.uint64)}
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """All of `data`, or what was there before: a kill or a full disk leaves no half a file."""
+    partial = path.with_name(f".{path.name}.part")
+    try:
+        with partial.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+    _sync_directory(path.parent)
+
+
+def write_json(path: Path, record: Mapping[str, Any]) -> None:
+    """A JSON object a person can read."""
+    write_file(path, (json.dumps(record, indent=2, allow_nan=False) + "\n").encode())
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The JSON object in a file, or an `InputError`."""
+    try:
+        record = json.loads(_bytes_of(path).decode())
+    except (UnicodeDecodeError, ValueError, RecursionError) as error:
+        raise InputError(f"{path} is damaged: {_short(error)}") from None
+    if not isinstance(record, dict):
+        raise InputError(f"{path} is damaged: it does not hold a JSON object")
+    return record
+
+
+def write_arrays(path: Path, kind: str, arrays: Arrays, record: Mapping[str, Any]) -> None:
+    """Arrays and a record in one file; `kind` says what they are."""
+    facts = json.dumps({"format": FORMAT, "kind": kind, **record}, allow_nan=False)
+    contiguous = {name: np.ascontiguousarray(a) for name, a in arrays.items()}
+    write_file(path, safetensors.numpy.save(contiguous, metadata={_KEY: facts}))
+
+
+def read_arrays(path: Path, kind: str) -> tuple[Arrays, dict[str, Any]]:
+    """What `write_arrays` wrote, or an `InputError` that says what the file is instead."""
+    data = _bytes_of(path)
+    try:
+        record = _record(data)
+    except (UnicodeDecodeError, ValueError, KeyError, TypeError, RecursionError):
+        raise InputError(f"{path} is not a file of mvpi: it holds no safetensors record") from None
+    found, version = record.get("kind"), record.get("format")
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        raise InputError(f"{path} is not a file of mvpi: its format is {_short(repr(version))}")
+    if version > FORMAT:
+        raise InputError(
+            f"{path} is of the newer format {version}, this program reads up to {FORMAT}; "
+            "update mvpi"
+        )
+    if found != kind:
+        raise InputError(f"{path} holds a {_short(repr(found))}, not a {kind}")
+    try:
+        arrays = safetensors.numpy.load(data)
+    except (safetensors.SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"{path} is damaged: {_short(error)}") from None
+    for name, array in arrays.items():
+        if array.dtype not in _DTYPES:
+            raise InputError(f"{path} is damaged: {_short(name)} is of type {array.dtype}")
+    return arrays, record
+
+
+def take(arrays: Arrays, name: str, shape: tuple[int, ...], path: Path) -> npt.NDArray[Any]:
+    """The finite array `name` of that shape, or an `InputError`."""
+    array = arrays.get(name)
+    if array is None:
+        raise InputError(f"{path} is damaged: {name} is missing")
+    if array.shape != shape:
+        raise InputError(f"{path} is damaged: {name} has the shape {array.shape}, not {shape}")
+    if not np.isfinite(array).all():
+        raise InputError(f"{path} is damaged: {name} is not finite")
+    return array
+
+
+def _bytes_of(path: Path) -> bytes:
+    if not path.exists():
+        raise InputError(f"{path} does not exist")
+    if not path.is_file():
+        raise InputError(f"{path} is not a file")
+    return path.read_bytes()
+
+
+def _record(data: bytes) -> dict[str, Any]:
+    """The record in the header: 8 bytes of length, then JSON with our own JSON inside."""
+    length = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + length].decode())
+    record = json.loads(header["__metadata__"][_KEY])
+    if not isinstance(record, dict):
+        raise TypeError("not a record")
+    return record
+
+
+def _sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _short(what: object, limit: int = 120) -> str:
+    text = " ".join(str(what).split())
+    return text if len(text) <= limit else f"{text[:limit]} ..."

@@ -1,0 +1,173 @@
+"""A training process: what changes while an agent learns, and how to save and restore it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar, Generic, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from mvpi.agents.files import Arrays
+from mvpi.agents.networks import arrays_of, with_arrays
+from mvpi.agents.policy import Policy
+from mvpi.agents.settings import CommonSettings
+from mvpi.environment import Source, World
+from mvpi.errors import InputError
+from mvpi.evaluation import Evaluation, run_episodes, summarise
+from mvpi.risk import Risk, VarianceBudget
+
+S = TypeVar("S", bound=CommonSettings)
+Rest = Callable[[], bool]
+"""Asked at the end of an episode: should training pause here?"""
+
+_TRAINING, _EVALUATION, _BUDGET = range(3)
+"""Purposes of random numbers: the same seed gives independent streams for each."""
+
+
+class Learner(ABC, Generic[S]):
+    """The state of a training run between two of its steps.
+
+    A subclass fills in `begin` (make networks and storage), `advance` (the algorithm's loop) and
+    what is to be saved. Saving is possible `at_rest`, right after an environment was reset: the
+    episode is then begun again from the generator's state.
+    """
+
+    loss_names: ClassVar[tuple[str, ...]]
+    policy: Policy
+
+    def __init__(
+        self,
+        source: Source,
+        risk: Risk,
+        seed: int,
+        settings: S,
+        directory: Path | None = None,
+        checkpoint: tuple[Arrays, dict[str, Any], Path] | None = None,
+    ) -> None:
+        if isinstance(risk, VarianceBudget) and risk.limit <= 0:
+            raise InputError(f"an agent needs a variance limit > 0, got {risk.limit:g}")
+        self._source = source
+        self.settings = settings
+        self.risk = risk
+        self.seed = seed
+        self.directory = directory
+        self.rng = np.random.default_rng([seed, _TRAINING])
+        self.world = World(source.training(), int(self.rng.integers(2**31)))
+        self._watched = source.evaluation()
+        self.steps = self.episodes = 0
+        self.y = 0.0
+        self.begin_period()
+        if checkpoint is None:
+            self.begin()
+        else:
+            self.steps = int(checkpoint[1]["steps"])
+            self.begin()
+            self._restore(*checkpoint)
+
+    @abstractmethod
+    def begin(self) -> None:
+        """Make networks and storage; sets `policy`."""
+
+    @abstractmethod
+    def advance(self, until: int, rest: Rest) -> None:
+        """Learn until `steps` is `until`, or an episode ends at which `rest()` is true."""
+
+    @abstractmethod
+    def arrays(self) -> tuple[Any, Arrays]:
+        """A tree of arrays and some by name: all that `restore_arrays` needs."""
+
+    @abstractmethod
+    def restore_arrays(self, tree: Any, arrays: Arrays) -> None:
+        """Take back what `arrays` gave."""
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether the state can be saved now."""
+        return self.world.fresh
+
+    def begin_episode(self) -> npt.NDArray[np.float32]:
+        """Reset the environment."""
+        self.episodes += 1
+        return self.world.reset()
+
+    def evaluate(self) -> Evaluation:
+        """Episodes of the current policy, the same ones whenever asked at this step."""
+        return self._watch(_EVALUATION, episodes=self.settings.evaluation_episodes)
+
+    def add_losses(self, losses: npt.NDArray[np.float32]) -> None:
+        self._losses += losses
+        self._updates += 1
+
+    def metrics(self) -> dict[str, float | None]:
+        """What the training itself can say of the time since the last evaluation."""
+        means = self._losses / max(self._updates, 1)
+        return {
+            "y": self.y,
+            "risk_aversion": getattr(self.risk, "risk_aversion", None),
+            **dict(zip(self.loss_names, means.tolist(), strict=True)),
+        }
+
+    def begin_period(self) -> None:
+        """Forget the losses so far: called after an evaluation that was due."""
+        self._losses = np.zeros(len(self.loss_names))
+        self._updates = 0
+
+    def state(self) -> tuple[Arrays, dict[str, Any]]:
+        """Everything a resumed process needs beside the replay."""
+        tree, arrays = self.arrays()
+        record = {
+            "steps": self.steps,
+            "episodes": self.episodes,
+            "y": self.y,
+            "risk_aversion": getattr(self.risk, "risk_aversion", None),
+            "losses": self._losses.tolist(),
+            "updates": self._updates,
+            "random": self.rng.bit_generator.state,
+            "world": self.world.state(),
+        }
+        return arrays_of(tree) | arrays, record
+
+    def keep(self) -> None:
+        """Called before a checkpoint is written: make durable what it will refer to."""
+
+    def forget(self) -> None:
+        """Called after a checkpoint was written: remove what only earlier ones needed."""
+
+    def close(self) -> None:
+        """Close the environments made for this run, and files."""
+        self._source.close(self.world.env)
+        self._watched.close()
+
+    def hold_to_budget(self) -> None:
+        """Dual ascent: raise the risk aversion while the policy's variance is above the limit.
+
+        The variance is that of the policy as it would be used, without exploration. A natural
+        unit of a risk aversion is one over the standard deviation that is allowed.
+        """
+        if isinstance(self.risk, VarianceBudget):
+            variance = self._watch(_BUDGET, steps=1_000).reward_variance
+            excess = float(np.clip(variance / self.risk.limit - 1.0, -1.0, 1.0))
+            step = self.settings.budget_rate * excess / np.sqrt(self.risk.limit)
+            price = max(0.0, self.risk.risk_aversion + float(step))
+            self.risk = replace(self.risk, risk_aversion=price)
+
+    def _watch(self, purpose: int, episodes: int = 1, steps: int = 1) -> Evaluation:
+        shown = run_episodes(self.policy.predict, self._watched, self.seed, purpose, self.steps)
+        return summarise(shown, episodes=episodes, steps=steps)
+
+    def _restore(self, arrays: Arrays, record: dict[str, Any], path: Path) -> None:
+        try:
+            self.episodes, self.y = int(record["episodes"]), float(record["y"])
+            self._losses, self._updates = np.array(record["losses"]), int(record["updates"])
+            self.rng.bit_generator.state = record["random"]
+            if isinstance(self.risk, VarianceBudget):
+                self.risk = replace(self.risk, risk_aversion=record["risk_aversion"])
+            tree, _ = self.arrays()
+            self.restore_arrays(with_arrays(tree, arrays, path), arrays)
+            self.world.restore(record["world"])
+        except (KeyError, TypeError) as error:
+            raise InputError(f"{path} is damaged: {type(error).__name__} {error}") from None

@@ -1,0 +1,277 @@
+"""Training as a run: evaluations, checkpoints, and a directory that survives any kill.
+
+    config.json            what is trained: algorithm, environment, risk, seed, settings
+    metrics.csv            a row per evaluation; only `steps_per_second` depends on the machine
+    policy.safetensors     the policy, at every checkpoint and at the end
+    checkpoint.safetensors everything needed to go on, replaced atomically at the end of an episode
+    replay.rows            the replay, mapped into memory; replaced-*.rows is its journal
+
+The same settings on the same directory resume from the last checkpoint and end with the same
+bytes as a run that was never interrupted.
+"""
+
+from __future__ import annotations
+
+import csv
+import fcntl
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from threadpoolctl import threadpool_limits
+
+from mvpi.agents.files import (
+    FORMAT,
+    Arrays,
+    read_arrays,
+    read_json,
+    write_arrays,
+    write_file,
+    write_json,
+)
+from mvpi.agents.learner import Learner
+from mvpi.errors import EnvironmentFailure, InputError
+
+Row = dict[str, float | int | None]
+OnRow = Callable[[Row], None]
+
+CHECKPOINT = "checkpoint"
+TIMING = "steps_per_second"
+
+
+class Interrupted(KeyboardInterrupt):
+    """Training was asked to stop and did, at a checkpoint if the message says so."""
+
+
+class RunDirectory:
+    """The files of one run, locked against a second process."""
+
+    def __init__(self, path: Path, config: dict[str, Any]) -> None:
+        self.path = path
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            self._lock = (path / ".lock").open("w")
+        except OSError as error:
+            raise InputError(f"cannot write to the directory {path}: {error.strerror}") from None
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self._lock.close()
+            raise InputError(f"another process is training in {path}") from None
+        try:
+            self._check_config(config)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        self._lock.close()
+
+    @property
+    def policy(self) -> Path:
+        return self.path / "policy.safetensors"
+
+    @property
+    def metrics(self) -> Path:
+        return self.path / "metrics.csv"
+
+    @property
+    def _checkpoint(self) -> Path:
+        return self.path / f"{CHECKPOINT}.safetensors"
+
+    def checkpoint(self) -> tuple[Arrays, dict[str, Any], Path] | None:
+        """What the last checkpoint holds; None before the first."""
+        if not self._checkpoint.exists():
+            return None
+        return (*read_arrays(self._checkpoint, CHECKPOINT), self._checkpoint)
+
+    def write_checkpoint(self, learner: Learner[Any]) -> None:
+        """Replace the checkpoint by the learner's state of now."""
+        learner.keep()
+        write_arrays(self._checkpoint, CHECKPOINT, *learner.state())
+        learner.forget()
+
+    def keep_rows(self, done: int, wanted: int, every: int) -> None:
+        """Drop rows of `metrics.csv` that a run resumed at step `done` will write again, and the
+        last row of a shorter run that ended between two evaluations."""
+        if not self.metrics.exists():
+            return
+        header, *lines = self.metrics.read_text(encoding="utf-8").splitlines(keepends=True) or [""]
+        columns = header.count(",")
+        kept = [
+            line
+            for line in lines
+            if line.endswith("\n")
+            and line.count(",") == columns
+            and _belongs(line, done, wanted, every)
+        ]
+        write_file(self.metrics, "".join([header, *kept] if kept else []).encode())
+
+    def add_row(self, row: Row) -> None:
+        """Append to `metrics.csv`."""
+        with self.metrics.open("a", encoding="utf-8", newline="") as file:
+            writer = csv.DictWriter(file, list(row), lineterminator="\n")
+            if file.tell() == 0:
+                writer.writeheader()
+            writer.writerow(row)
+            file.flush()
+            os.fsync(file.fileno())
+
+    def _check_config(self, config: dict[str, Any]) -> None:
+        path = self.path / "config.json"
+        if not path.exists():
+            write_json(path, config)
+            return
+        there = read_json(path)
+        version = there.get("format")
+        if not isinstance(version, int) or version > FORMAT:
+            raise InputError(f"{path} is of format {version!r}, this program reads {FORMAT}")
+        found = list(differences(there, config))
+        if found:
+            raise InputError(
+                f"{self.path} holds a run with other settings: {'; '.join(found)}; use the same "
+                "settings to resume it, or another directory"
+            )
+
+
+def differences(there: dict[str, Any], here: dict[str, Any]) -> Iterator[str]:
+    """How two configurations differ, a phrase each."""
+    for key in dict.fromkeys([*there, *here]):
+        old, new = there.get(key), here.get(key)
+        if isinstance(old, dict) and isinstance(new, dict):
+            yield from differences(old, new)
+        elif old != new and key not in ("format", "mvpi"):
+            yield f"{key} is {old!r} there and {new!r} here"
+
+
+def train(
+    learner: Learner[Any],
+    steps: int,
+    directory: RunDirectory | None = None,
+    save_policy: Callable[[Path], None] | None = None,
+    on_row: OnRow | None = None,
+) -> None:
+    """Learn until the learner has made `steps` steps; writes what `directory` is to hold."""
+    settings = learner.settings
+    stop = _Stop(directory)
+    clock = _Clock(learner)
+    saved = learner.steps
+
+    def due() -> bool:
+        late = learner.steps >= saved + settings.checkpoint_every
+        return directory is not None and (late or stop.wanted)
+
+    with threadpool_limits(1), stop.listening():
+        while learner.steps < steps:
+            evaluation = _next_multiple(learner.steps, settings.evaluation_every)
+            with _told_where(learner, directory, saved):
+                learner.advance(min(steps, evaluation), due)
+                if learner.steps in (steps, evaluation):
+                    _evaluate(learner, clock, directory, on_row)
+            if learner.steps == evaluation:
+                learner.begin_period()
+            if directory is not None and learner.at_rest and due():
+                directory.write_checkpoint(learner)
+                if save_policy is not None:
+                    save_policy(directory.policy)
+                saved = learner.steps
+                if stop.wanted and learner.steps < steps:
+                    raise Interrupted(stop.message(saved))
+
+
+def _evaluate(
+    learner: Learner[Any], clock: _Clock, directory: RunDirectory | None, on_row: OnRow | None
+) -> None:
+    speed = clock.steps_per_second()
+    seen = learner.evaluate()
+    row: Row = {
+        "steps": learner.steps,
+        "episodes": learner.episodes,
+        "return_mean": seen.mean,
+        "return_variance": seen.variance,
+        "reward_mean": seen.reward_mean,
+        "reward_variance": seen.reward_variance,
+        **learner.metrics(),
+        TIMING: round(speed, 1),
+    }
+    if directory is not None:
+        directory.add_row(row)
+    if on_row is not None:
+        on_row(row)
+    clock.start()
+
+
+class _Clock:
+    """Steps per second of training, evaluations left out."""
+
+    def __init__(self, learner: Learner[Any]) -> None:
+        self._learner = learner
+        self.start()
+
+    def start(self) -> None:
+        self._steps, self._time = self._learner.steps, time.perf_counter()
+
+    def steps_per_second(self) -> float:
+        return (self._learner.steps - self._steps) / (time.perf_counter() - self._time)
+
+
+class _Stop:
+    """Ctrl-C and SIGTERM: the first asks for a stop at the next episode's end, the second stops.
+
+    Without a directory there is nothing to save, so the first one stops.
+    """
+
+    def __init__(self, directory: RunDirectory | None) -> None:
+        self._directory = directory
+        self.wanted = False
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        if self._directory is None or threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        signals = (signal.SIGINT, signal.SIGTERM)
+        before = {number: signal.signal(number, self._ask) for number in signals}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def message(self, saved: int) -> str:
+        return f"stopped after a checkpoint at step {saved}; the same command resumes it"
+
+    def _ask(self, number: int, frame: FrameType | None) -> None:
+        if self.wanted:
+            raise Interrupted("stopped at once; the same command resumes the last checkpoint")
+        self.wanted = True
+
+
+@contextmanager
+def _told_where(
+    learner: Learner[Any], directory: RunDirectory | None, saved: int
+) -> Iterator[None]:
+    """Failures of the environment say at which step, and what is left."""
+    try:
+        yield
+    except EnvironmentFailure as error:
+        left = ""
+        if directory is not None and saved > 0:
+            left = f"; the checkpoint at step {saved} in {directory.path} is intact"
+        message = f"{error} after {learner.steps} steps{left}"
+        raise EnvironmentFailure(message) from error.__cause__
+
+
+def _next_multiple(steps: int, every: int) -> int:
+    return (steps // every + 1) * every
+
+
+def _belongs(line: str, done: int, wanted: int, every: int) -> bool:
+    at = line.partition(",")[0]
+    return at.isdecimal() and int(at) <= done and (int(at) % every == 0 or int(at) == wanted)

@@ -1,0 +1,33 @@
+"""How commands print numbers."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+
+def print_json(facts: dict[str, Any]) -> None:
+    """One JSON object on standard output; numbers that are not finite become null."""
+    print(json.dumps(_finite(facts), allow_nan=False))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def number(value: float) -> str:
+    """Five digits, and rounding noise shown as the zero it is."""
+    return f"{round(value, 12) + 0.0:.5g}"
+
+
+def change(before: float, after: float) -> str:
+    if before == 0:
+        return f"{after - before:+.3g}"
+    return f"{100 * (after - before) / abs(before):+.3g}%"

@@ -1,0 +1,171 @@
+"""`mvpi train`: one agent in a run directory."""
+
+from __future__ import annotations
+
+import csv
+import math
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import tyro
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from mvpi.agents.settings import TD3Settings
+from mvpi.commands.display import number, print_json
+from mvpi.errors import InputError
+from mvpi.risk import parse_risk
+
+if TYPE_CHECKING:
+    from mvpi.agents.agent import Agent
+    from mvpi.agents.run import OnRow, Row
+
+
+@dataclass(frozen=True)
+class TrainOptions:
+    """What can be said to every algorithm."""
+
+    env: str
+    """The id of a Gymnasium environment."""
+    risk: str = "0.0"
+    """A number, the weight of the variance; or cvar:LEVEL, entropic:BETA, budget:LIMIT."""
+    action_noise: float = 0.0
+    """Standard deviation of Gaussian noise on every action; the paper uses 0.1."""
+    steps: int = 1_000_000
+    """Environment steps in all."""
+    seed: int = 0
+    """Makes the run repeatable."""
+    out: Path | None = None
+    """The run directory; default: runs/ALGORITHM-ENV-risk-RISK-seed-SEED."""
+    tensorboard: bool = False
+    """Also write TensorBoard event files, into the run directory."""
+    json: bool = False
+    """Print one JSON object at the end, and nothing else."""
+
+
+@dataclass(frozen=True)
+class Train(TrainOptions):
+    """Train an agent; the same command on the same directory resumes it."""
+
+    algorithm: Annotated[Literal["td3"], tyro.conf.Positional] = "td3"
+    """td3: MVPI-TD3, which at risk 0 is TD3."""
+    settings: Annotated[TD3Settings, tyro.conf.arg(name="")] = field(default_factory=TD3Settings)
+
+    def run(self, console: Console) -> None:
+        from mvpi.agents.agent import agent_type
+        from mvpi.envs import Task
+
+        agent = agent_type(self.algorithm)(
+            Task(self.env, self.action_noise),
+            parse_risk(self.risk),
+            self.seed,
+            **{f.name: getattr(self.settings, f.name) for f in fields(self.settings)},
+        )
+        out = self.out or _default_directory(agent)
+        rows: list[Row] = []
+        listeners: list[OnRow] = [rows.append]
+        with ExitStack() as stack:
+            if self.tensorboard:
+                listeners.append(stack.enter_context(_tensorboard(out / "tensorboard")))
+            if not self.json:
+                listeners.append(stack.enter_context(_progress(agent, self.steps)))
+
+            def tell(row: Row) -> None:
+                for listener in listeners:
+                    listener(row)
+
+            agent.learn(self.steps, out, on_row=tell)
+        last = rows[-1] if rows else last_row(out)
+        if self.json:
+            print_json({**agent.config(), "steps": agent.steps, "out": str(out), "last": last})
+            return
+        console.print(_summary(last))
+        console.print(f"run directory: {out}\nnext: mvpi evaluate {out}")
+
+
+def last_row(out: Path) -> Row:
+    """The last row of a run's metrics.csv."""
+    with (out / "metrics.csv").open(encoding="utf-8", newline="") as file:
+        *_, last = csv.DictReader(file)
+    return {name: float(text) if text else None for name, text in last.items()}
+
+
+def _default_directory(agent: Agent[Any]) -> Path:
+    config = agent.config()
+    name = f"{agent.name}-{config['environment']['id']}-risk-{config['risk']}-seed-{agent.seed}"
+    return Path("runs") / "".join(c if c.isalnum() or c in "-._" else "-" for c in name)
+
+
+def _summary(row: Row) -> str:
+    return (
+        f"step {row['steps']:.0f}: return {_pair(row, 'return')}, "
+        f"per-step reward {_pair(row, 'reward')}"
+    )
+
+
+def _pair(row: Row, name: str) -> str:
+    mean, variance = row[f"{name}_mean"], row[f"{name}_variance"]
+    return f"{number(mean or 0.0)} +- {number(math.sqrt(variance or 0.0))}"
+
+
+@contextmanager
+def _progress(agent: Agent[Any], steps: int) -> Iterator[OnRow]:
+    """A bar on standard error with speed, remaining time and the last evaluation."""
+    columns = (
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[speed]} steps/s"),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[last]}"),
+    )
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task("", total=steps, speed="-", last="")
+        done = threading.Event()
+
+        def follow() -> None:
+            before = None
+            while not done.wait(0.5):
+                now = agent.steps
+                if before is not None:
+                    bar.update(task, completed=now, speed=f"{2 * (now - before):.0f}")
+                before = now
+
+        follower = threading.Thread(target=follow, daemon=True)
+        follower.start()
+        try:
+            yield lambda row: bar.update(task, completed=row["steps"], last=_summary(row))
+        finally:
+            done.set()
+            follower.join()
+
+
+@contextmanager
+def _tensorboard(directory: Path) -> Iterator[OnRow]:
+    try:
+        from tensorboardX import SummaryWriter
+    except ImportError:
+        raise InputError(
+            "--tensorboard needs the package tensorboardX: pip install 'mvpi[tensorboard]'"
+        ) from None
+    writer: Any = None
+
+    def write(row: Row) -> None:
+        nonlocal writer
+        steps = int(row["steps"] or 0)
+        if writer is None:
+            # Rows from this step on replace those of an earlier attempt.
+            writer = SummaryWriter(str(directory), purge_step=steps)
+        for name, value in row.items():
+            if name != "steps" and value is not None:
+                writer.add_scalar(f"mvpi/{name}", value, steps)
+        writer.flush()
+
+    try:
+        yield write
+    finally:
+        if writer is not None:
+            writer.close()

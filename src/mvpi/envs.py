@@ -1,0 +1,266 @@
+"""Environments: the paper's action noise, and small problems with known answers.
+
+    NoisyActions(env, std)   Gaussian noise on every action, before it is clipped to the box
+    RiskyZone(env, ...)      beyond a position the reward is noisy, and a little higher
+    mvpi/FourState-v0        the paper's four-state example: a gamble or a sure loss
+    mvpi/Markowitz-v0        a portfolio with independent Gaussian returns, solved in closed form
+    mvpi/RiskyPendulum-v0    InvertedPendulum whose right half pays a little more, and noisily
+
+The ids are known to Gymnasium once this module is imported. Every environment here draws all its
+randomness from `np_random`, so a training run on it can be resumed exactly.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import numpy.typing as npt
+
+from mvpi.errors import InputError
+from mvpi.risk import CVaR, Entropic, MeanVariance, Risk, VarianceBudget, as_risk
+from mvpi.stats import check_number
+
+Array = npt.NDArray[np.float64]
+Env = gym.Env[Any, Any]
+Step = tuple[Any, float, bool, bool, dict[str, Any]]
+
+
+class NoisyActions(gym.ActionWrapper[Any, Any, Any], gym.utils.RecordConstructorArgs):
+    """Adds `N(0, std^2)` to every action, then clips it to the action box: an unsteady hand.
+
+    The noise comes from the environment's own generator, so seeding the environment seeds it.
+    """
+
+    def __init__(self, env: Env, std: float = 0.1) -> None:
+        gym.utils.RecordConstructorArgs.__init__(self, std=std)
+        super().__init__(env)
+        self.std = check_number(std, "std", at_least=0.0)
+        if not isinstance(env.action_space, gym.spaces.Box):
+            raise InputError(f"NoisyActions needs a Box of actions, got {env.action_space}")
+        self._box = env.action_space
+
+    def action(self, action: npt.ArrayLike) -> npt.NDArray[Any]:
+        a = np.asarray(action, dtype=self._box.dtype)
+        noise = self.std * self.np_random.standard_normal(a.shape)
+        return np.clip(a + noise, self._box.low, self._box.high).astype(a.dtype)
+
+
+class RiskyZone(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
+    """Beyond a threshold of the first position coordinate, rewards gain `bonus + N(0, std^2)`.
+
+    The zone is `x > threshold`, or `x < threshold` with `below=True`; `x` is `data.qpos[0]` of a
+    MuJoCo environment. `info["in_zone"]` says whether a step ended inside. A risk-neutral agent
+    has the bonus as its reason to go in, a risk-averse one the noise as its reason to stay out.
+    """
+
+    def __init__(
+        self,
+        env: Env,
+        threshold: float,
+        std: float,
+        bonus: float = 0.0,
+        below: bool = False,
+    ) -> None:
+        gym.utils.RecordConstructorArgs.__init__(
+            self, threshold=threshold, std=std, bonus=bonus, below=below
+        )
+        super().__init__(env)
+        if not hasattr(env.unwrapped, "data"):
+            raise InputError(f"RiskyZone needs a MuJoCo environment, got {env}")
+        self.threshold = check_number(threshold, "threshold")
+        self.std = check_number(std, "std", at_least=0.0)
+        self.bonus = check_number(bonus, "bonus")
+        self.below = below
+
+    def step(self, action: Any) -> Step:
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        x = float(self.unwrapped.data.qpos[0])  # type: ignore[attr-defined]
+        inside = x < self.threshold if self.below else x > self.threshold
+        if inside:
+            reward = float(reward) + self.bonus + self.std * self.np_random.standard_normal()
+        return observation, float(reward), terminated, truncated, info | {"in_zone": inside}
+
+
+class FourState(gym.Env[Any, Any]):
+    """The paper's example: at s0 action 0 gambles for +1 or -1, action 1 takes -1 for sure.
+
+    States s0 to s3; from s1 (+1), s2 (-1) and s3 (-1) every action returns to s0 (0). The reward
+    is that of the state an action is taken in. An episode is cut after `horizon` steps.
+    """
+
+    REWARDS = (0.0, 1.0, -1.0, -1.0)
+
+    def __init__(self, horizon: int = 100) -> None:
+        self.observation_space = gym.spaces.Discrete(4)
+        self.action_space = gym.spaces.Discrete(2)
+        self.horizon = horizon
+        self._state = self._time = 0
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[int, dict[str, Any]]:
+        super().reset(seed=seed)
+        self._state = self._time = 0
+        return self._state, {}
+
+    def step(self, action: int) -> Step:
+        reward = self.REWARDS[self._state]
+        if self._state != 0:
+            self._state = 0
+        elif action == 0:
+            self._state = 1 + int(self.np_random.integers(2))
+        else:
+            self._state = 3
+        self._time += 1
+        return self._state, reward, False, self._time >= self.horizon, {}
+
+
+class Markowitz(gym.Env[Array, Array]):
+    """A portfolio: action `a` in `[-bound, bound]^n`, reward `a . x`, `x ~ N(mean, covariance)`.
+
+    The reward of an action is Gaussian, so every risk measure of it is known: `value(action,
+    risk)`; and `best_action(risk)` is the exact answer, `inverse(covariance) @ mean / (2 lam)` for
+    mean-variance when that lies inside the box. The observation never changes; an episode is
+    cut after `horizon` steps.
+    """
+
+    def __init__(
+        self,
+        mean: Sequence[float] = (0.2, 0.1),
+        covariance: Sequence[Sequence[float]] = ((0.2, 0.05), (0.05, 0.1)),
+        bound: float = 1.0,
+        horizon: int = 100,
+    ) -> None:
+        self.mean = np.asarray(mean, dtype=np.float64)
+        self.covariance = np.asarray(covariance, dtype=np.float64)
+        n = self.mean.size
+        if self.mean.shape != (n,) or self.covariance.shape != (n, n):
+            raise InputError(
+                f"mean and covariance must be (n,) and (n, n), got {self.mean.shape} and "
+                f"{self.covariance.shape}"
+            )
+        try:
+            self._root = np.linalg.cholesky(self.covariance)
+        except np.linalg.LinAlgError:
+            raise InputError("covariance must be positive definite") from None
+        self.bound = check_number(bound, "bound", above=0.0)
+        self.horizon = horizon
+        self.observation_space = gym.spaces.Box(0.0, 1.0, (1,), np.float64)
+        self.action_space = gym.spaces.Box(-self.bound, self.bound, (n,), np.float64)
+        self._time = 0
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Array, dict[str, Any]]:
+        super().reset(seed=seed)
+        self._time = 0
+        return np.ones(1), {}
+
+    def step(self, action: npt.ArrayLike) -> Step:
+        returns = self.mean + self._root @ self.np_random.standard_normal(self.mean.size)
+        self._time += 1
+        reward = float(np.asarray(action, dtype=np.float64) @ returns)
+        return np.ones(1), reward, False, self._time >= self.horizon, {}
+
+    def value(self, action: npt.ArrayLike, risk: Risk | float) -> float:
+        """The exact `risk.value` of the reward of `action` (for a budget: the mean)."""
+        a = np.asarray(action, dtype=np.float64)
+        mean, variance = float(a @ self.mean), float(a @ self.covariance @ a)
+        slope, weight = _gaussian_penalty(as_risk(risk))
+        return mean - slope * variance - weight * math.sqrt(variance)
+
+    def best_action(self, risk: Risk | float) -> Array:
+        """The action of largest `value`, inside the box; for a budget, within the budget."""
+        from scipy.optimize import minimize
+
+        risk = as_risk(risk)
+        if isinstance(risk, VarianceBudget):
+            return self._best_within(risk.limit)
+        slope, weight = _gaussian_penalty(risk)
+
+        def loss(a: Array) -> tuple[float, Array]:
+            deviation = math.sqrt(float(a @ self.covariance @ a)) + 1e-12
+            gradient = self.mean - (2.0 * slope + weight / deviation) * (self.covariance @ a)
+            return -self.value(a, risk), -gradient
+
+        n = self.mean.size
+        start = np.clip(np.linalg.solve(self.covariance, self.mean), -self.bound, self.bound)
+        bounds = [(-self.bound, self.bound)] * n
+        options = {"ftol": 1e-15, "gtol": 1e-10, "maxiter": 10_000}
+        found = minimize(loss, start, jac=True, bounds=bounds, method="L-BFGS-B", options=options)
+        best = np.asarray(found.x)
+        return best if self.value(best, risk) > 0.0 else np.zeros(n)
+
+    def _best_within(self, limit: float) -> Array:
+        """Bisection on the price of variance: the variance falls as the price rises."""
+
+        def variance(price: float) -> float:
+            a = self.best_action(price)
+            return float(a @ self.covariance @ a)
+
+        if variance(0.0) <= limit:
+            return self.best_action(0.0)
+        low, high = 0.0, 1.0
+        while variance(high) > limit:
+            low, high = high, 2.0 * high
+        for _ in range(60):
+            middle = 0.5 * (low + high)
+            low, high = (middle, high) if variance(middle) > limit else (low, middle)
+        return self.best_action(high)
+
+
+def _gaussian_penalty(risk: Risk) -> tuple[float, float]:
+    """`(p, q)` with `value = mean - p * variance - q * deviation` for a Gaussian reward."""
+    from scipy.stats import norm
+
+    match risk:
+        case MeanVariance(risk_aversion=lam):
+            return lam, 0.0
+        case Entropic(risk_aversion=beta):
+            return 0.5 * beta, 0.0
+        case CVaR(level=level, weight=weight):
+            return 0.0, weight * float(norm.pdf(norm.ppf(level))) / level
+        case VarianceBudget():
+            return 0.0, 0.0
+    raise InputError(f"no closed form of {risk} for a Gaussian reward is known")
+
+
+def risky_pendulum(**options: Any) -> Env:
+    """InvertedPendulum with a zone `x > 0.01` of reward 1.1 on average instead of 1, and noisy."""
+    env = gym.make("InvertedPendulum-v5", max_episode_steps=500, **options)
+    return RiskyZone(env, threshold=0.01, std=2.0, bonus=0.1)
+
+
+@dataclass(frozen=True)
+class Task:
+    """A recipe that can be written down: an environment id and the noise on its actions.
+
+    >>> Task("mvpi/Markowitz-v0", action_noise=0.1)()
+    <NoisyActions<OrderEnforcing<PassiveEnvChecker<Markowitz<mvpi/Markowitz-v0>>>>>
+    """
+
+    id: str
+    action_noise: float = 0.0
+
+    def __call__(self) -> Env:
+        check_number(self.action_noise, "action_noise", at_least=0.0)
+        try:
+            with warnings.catch_warnings():
+                # The paper's tasks are the -v4 ones: that newer versions exist is no news.
+                warnings.filterwarnings("ignore", message=".*is out of date.*")
+                env: Env = gym.make(self.id)
+        except (gym.error.Error, ImportError) as error:
+            reason = " ".join(str(error).split())
+            raise InputError(f"environment {self.id!r} cannot be made: {reason}") from None
+        return NoisyActions(env, self.action_noise) if self.action_noise > 0 else env
+
+
+gym.register("mvpi/FourState-v0", "mvpi.envs:FourState")
+gym.register("mvpi/Markowitz-v0", "mvpi.envs:Markowitz")
+gym.register("mvpi/RiskyPendulum-v0", "mvpi.envs:risky_pendulum")

@@ -1,0 +1,192 @@
+"""Watch a policy: episodes of an environment, and what their raw rewards say.
+
+One loop serves the final evaluation, the evaluations during training and the variance a budget
+is held against. Episode `i` is seeded from `(seed, i)` alone, so it does not depend on how many
+others are asked for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+import gymnasium as gym
+import numpy as np
+import numpy.typing as npt
+
+from mvpi import stats
+from mvpi.environment import as_source
+from mvpi.errors import EnvironmentFailure, InputError
+from mvpi.risk import Risk, as_risk
+from mvpi.stats import check_count
+
+Array = npt.NDArray[np.float64]
+Interval = tuple[float, float]
+
+_RESAMPLES = 1_000
+
+
+class Predictor(Protocol):
+    """Anything that acts: an agent of this package, a Stable-Baselines3 model."""
+
+    def predict(self, observation: Any) -> Any: ...
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What a policy earned: the `returns` of its episodes and the `rewards` of all their steps.
+
+    `lengths` says how many of the rewards belong to each episode, one after the other.
+    `mean`, `variance`, `sharpe`, `cvar` and `value` are of the returns, as in the paper's
+    tables; those of the per-step rewards begin with `reward_`.
+    """
+
+    returns: Array
+    rewards: Array
+    lengths: npt.NDArray[np.int64]
+
+    @cached_property
+    def mean(self) -> float:
+        """Mean return of an episode."""
+        return stats.mean(self.returns)
+
+    @cached_property
+    def variance(self) -> float:
+        """Variance of the return."""
+        return stats.variance(self.returns)
+
+    @property
+    def deviation(self) -> float:
+        """Standard deviation of the return."""
+        return math.sqrt(self.variance)
+
+    @property
+    def sharpe(self) -> float:
+        """Mean return over its standard deviation."""
+        return stats.sharpe(self.returns)
+
+    @property
+    def worst(self) -> float:
+        """Return of the worst episode."""
+        return float(self.returns.min())
+
+    @cached_property
+    def reward_mean(self) -> float:
+        """Mean reward of a step."""
+        return stats.mean(self.rewards)
+
+    @cached_property
+    def reward_variance(self) -> float:
+        """Variance of the reward of a step: what mean-variance policy iteration lowers."""
+        return stats.variance(self.rewards)
+
+    def cvar(self, level: float) -> float:
+        """Mean return of the worst `level` share of the episodes."""
+        return stats.cvar(self.returns, level)
+
+    def value(self, risk: Risk | float) -> float:
+        """`risk.value` of the returns: `mean - risk * variance` for a number."""
+        return as_risk(risk).value(self.returns)
+
+    def reward_value(self, risk: Risk | float) -> float:
+        """`risk.value` of the per-step rewards: the objective of the training."""
+        return as_risk(risk).value(self.rewards)
+
+    def interval(
+        self, statistic: Callable[[Array], float], confidence: float = 0.95, seed: int = 0
+    ) -> Interval:
+        """Bootstrap interval of a statistic of the returns: episodes are drawn again."""
+        return self._bootstrap(lambda drawn: statistic(self.returns[drawn]), confidence, seed)
+
+    def reward_interval(
+        self, statistic: Callable[..., float], confidence: float = 0.95, seed: int = 0
+    ) -> Interval:
+        """Bootstrap interval of a statistic of the per-step rewards.
+
+        Whole episodes are drawn again, since the steps of an episode depend on each other.
+        `statistic` takes rewards and weights, like those in `mvpi.stats`.
+        """
+        episode = np.repeat(np.arange(len(self.lengths)), self.lengths)
+
+        def of_drawn(drawn: npt.NDArray[np.int64]) -> float:
+            times = np.bincount(drawn, minlength=len(self.lengths))
+            return statistic(self.rewards, times[episode])
+
+        return self._bootstrap(of_drawn, confidence, seed)
+
+    def _bootstrap(
+        self, statistic: Callable[[npt.NDArray[np.int64]], float], confidence: float, seed: int
+    ) -> Interval:
+        tail = 0.5 * (1.0 - stats.check_number(confidence, "confidence", above=0.0, at_most=1.0))
+        rng = np.random.default_rng(seed)
+        count = len(self.returns)
+        values = [statistic(rng.integers(count, size=count)) for _ in range(_RESAMPLES)]
+        low, high = np.quantile(values, [tail, 1.0 - tail])
+        return float(low), float(high)
+
+
+def evaluate(
+    agent: Predictor,
+    env: str | gym.Env[Any, Any] | Callable[[], gym.Env[Any, Any]] | None = None,
+    episodes: int = 100,
+    seed: int = 0,
+) -> Evaluation:
+    """Run `episodes` whole episodes with the agent's deterministic policy.
+
+    `env` is an id, an environment or a function that makes one; left out, it is the one the
+    agent was made for. Works for agents of this package and for Stable-Baselines3 models.
+    """
+    if env is None:
+        source = getattr(agent, "source", None)
+        if source is None:
+            raise InputError("env must be given: the agent does not know its environment")
+    else:
+        source = as_source(env)
+    check_count(episodes, "episodes")
+    watched = source.evaluation()
+    try:
+        return summarise(run_episodes(agent.predict, watched, seed), episodes=episodes)
+    finally:
+        watched.close()
+
+
+def run_episodes(
+    predict: Callable[[Any], Any], env: gym.Env[Any, Any], *seed: int
+) -> Iterator[Array]:
+    """The rewards of one episode after the other, without end."""
+    episode = 0
+    while True:
+        sequence = np.random.SeedSequence([*seed, episode])
+        observation, _ = env.reset(seed=int(sequence.generate_state(1)[0]))
+        rewards: list[float] = []
+        done = False
+        while not done:
+            action = predict(observation)
+            # Stable-Baselines3 returns the action and the state of a recurrent policy.
+            action = action[0] if isinstance(action, tuple) else action
+            observation, reward, terminated, truncated, _ = env.step(action)
+            rewards.append(float(reward))
+            done = terminated or truncated
+        if not np.isfinite(rewards).all():
+            raise EnvironmentFailure(f"{env} returned a reward that is not finite")
+        yield np.array(rewards)
+        episode += 1
+
+
+def summarise(
+    rewards_of_episodes: Iterator[Array], *, episodes: int = 1, steps: int = 1
+) -> Evaluation:
+    """Take episodes until there are at least `episodes` of them and `steps` steps."""
+    taken: list[Array] = []
+    count = 0
+    while len(taken) < episodes or count < steps:
+        taken.append(next(rewards_of_episodes))
+        count += len(taken[-1])
+    return Evaluation(
+        returns=np.array([r.sum() for r in taken]),
+        rewards=np.concatenate(taken),
+        lengths=np.array([len(r) for r in taken]),
+    )
