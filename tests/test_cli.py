@@ -15,6 +15,7 @@ import pytest
 
 import mvpi
 from mvpi import cli
+from mvpi.commands import solve
 from mvpi.tabular import optimize, policy_iteration
 
 
@@ -297,7 +298,7 @@ def test_interrupted(capsys, model: Path, monkeypatch) -> None:
     def interrupt(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli, "read_model", interrupt)
+    monkeypatch.setattr(solve, "read_model", interrupt)
     with pytest.raises(SystemExit) as caught:
         cli.main(["solve", str(model)])
     assert caught.value.code == 130

@@ -232,9 +232,9 @@ def _gaussian_penalty(risk: Risk) -> tuple[float, float]:
 
 
 def risky_pendulum(**options: Any) -> Env:
-    """InvertedPendulum with a zone `x > 0.01` of reward 1.1 on average instead of 1, and noisy."""
+    """InvertedPendulum, 500 steps; where `x > 0.01` the reward is 1.3 +- 1 instead of 1."""
     env = gym.make("InvertedPendulum-v5", max_episode_steps=500, **options)
-    return RiskyZone(env, threshold=0.01, std=2.0, bonus=0.1)
+    return RiskyZone(env, threshold=0.01, std=1.0, bonus=0.3)
 
 
 @dataclass(frozen=True)
