@@ -140,7 +140,7 @@ class Chain:
         """Whether transitions lead to neighbouring states only, so that LU is cheap."""
         from mvpi.tabular.linear import bandwidths, is_narrow
 
-        return is_narrow(*bandwidths(self.matrix)[1:])
+        return is_narrow(bandwidths(self.matrix))
 
     def partial_correction(self, residual: Array, steps: int) -> Array:
         """A value correction by a fixed number of fixed-point steps."""

@@ -24,12 +24,12 @@ import numpy.typing as npt
 
 from mvpi.errors import InputError
 from mvpi.stats import check_number
+from mvpi.tabular.bellman import Actions
 from mvpi.tabular.mdp import MDP
 from mvpi.tabular.optimize import TOLERANCE, Budget, LeastVariance, Tradeoff, blend
 from mvpi.tabular.polygon import Corner, Exploration, Gap, Point, Question
 from mvpi.tabular.reachable import Core, reachable_core
 from mvpi.tabular.solution import Certificate, Progress, Solution, describe_moments
-from mvpi.tabular.solve import Actions
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -28,10 +28,11 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from mvpi.tabular.bellman import Actions
 from mvpi.tabular.chain import Values
 from mvpi.tabular.mdp import MDP
 from mvpi.tabular.solution import Progress
-from mvpi.tabular.solve import WORST_UTILITY, Actions, Optimum, solve
+from mvpi.tabular.solve import WORST_UTILITY, Optimum, solve
 
 Array = npt.NDArray[np.float64]
 
