@@ -60,6 +60,8 @@ class System(Protocol):
 
     effort: int
     """What it has cost so far, in Krylov iterations or as much work."""
+    is_direct: bool
+    """Whether a matrix is factorised once, so that every solution is exact and cheap."""
 
     def solve(self, right: Array, target: float, limit: int = 1000) -> Array:
         """`x` with `max |b - (I - B) x| <= target`, or less near when that is hard to reach.
@@ -97,6 +99,8 @@ class Banded:
     `B` consists of `rows` of `table` and as many columns, from `first` on.
     """
 
+    is_direct = True
+
     def __init__(
         self,
         table: csr_array,
@@ -123,6 +127,8 @@ class Banded:
 
 class _Krylov:
     """Preconditioned BiCGSTAB in single precision, refined with residuals in double precision."""
+
+    is_direct = False
 
     def __init__(self, matrix: csr_array):
         self.effort = 0

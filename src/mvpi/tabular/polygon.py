@@ -314,7 +314,7 @@ class Exploration:
 
         `a r - b r^2` is nearly evaluated already, so that and `r` give `r^2` cheaply.
         """
-        chain = self.mdp.chain(optimum.policy)
+        chain = optimum.chain or self.mdp.chain(optimum.policy)
         chosen = (self._states, optimum.policy)
         guess, guess2 = (None, None) if near is None else near.values
         first = chain.evaluate(self._first[chosen], 0.1 * self.finest, guess)

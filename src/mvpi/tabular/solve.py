@@ -75,6 +75,8 @@ class Optimum:
     values: Array
     lower: float
     upper: float
+    chain: Chain | None = None
+    """The chain of the policy, if it was needed last."""
 
 
 def solve(
@@ -113,10 +115,13 @@ def solve(
     slow = mdp.discount == 1.0
     improvements = _IMPROVEMENTS if values is None and mdp.discount < 1.0 else 0
     local = is_local(mdp)
+    evaluated = policy is not None or values is not None
+    chain: Chain | None = None
     spans: list[float] = []
     for _ in range(_ITERATIONS):
         sweep_both_ways(mdp, rewards, v, sweeps)
         changed = backup(mdp, rewards, v, actions, residual)
+        chain = None if changed else chain
         noise = 8 * _EPS * np.maximum(np.abs(rewards[states, actions]), np.abs(v))
         counted = _counted(mdp, noise, tolerance)
         low, high = float(residual[counted].min()), float(residual[counted].max())
@@ -132,7 +137,8 @@ def solve(
         smallest = min(smallest, span)
         if swept_well:
             continue
-        if local and improve_locally(mdp, rewards, v, actions, residual):
+        worthwhile = local and evaluated and stalled <= _PATIENCE
+        if worthwhile and improve_locally(mdp, rewards, v, actions, residual):
             backup(mdp, rewards, v, actions, residual)
         target = max(0.01 * span, 0.5 * tolerance)
         if slow and improvements > 0:
@@ -156,6 +162,9 @@ def solve(
                     v += 0.5 * residual
                     backup(mdp, rewards, v, actions, residual)
         else:
+            evaluated = True
+            if local and slow:
+                chain.factorise()
             worth = limit if slow or improvements == 0 else 0
             v += chain.value_correction(residual, target, stalled > _PATIENCE, worth)
             if chain.mixes_slowly and not slow:
@@ -170,11 +179,11 @@ def solve(
     else:
         raise RuntimeError(f"no convergence after {_ITERATIONS} policy improvements")
     if mdp.discount == 1.0:
-        actions = _joined(mdp, actions, rewards, insist=True)
+        actions, chain = _joined(mdp, actions, rewards, insist=True), None
     elif counted is not _ALL:
         high = _bound_with_outliers(mdp, rewards, v, actions.copy(), noise, counted)
     base = (1.0 - mdp.discount) * float(mdp.start @ v)
-    return Optimum(actions, v, base + low, base + high)
+    return Optimum(actions, v, base + low, base + high, chain)
 
 
 def expected_utility(mdp: MDP, risk: Risk, y: float) -> Array:
