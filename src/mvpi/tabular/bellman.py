@@ -83,26 +83,32 @@ def is_local(mdp: MDP) -> bool:
 
 def improve_locally(
     mdp: MDP, rewards: Array, values: Array, policy: Actions, residual: Array
-) -> bool:
+) -> None:
     """Policy iteration where improvements are possible, if that is in a few neighbouring states.
 
-    The values of all others are left as they are. Returns whether it was tried.
+    The values of all other states are left as they are, their residuals are kept up to date.
     """
-    busy = np.flatnonzero(residual > residual.min() + _BUSY * np.ptp(residual))
-    first, last = max(int(busy[0]) - _MARGIN, 0), min(int(busy[-1]) + _MARGIN, mdp.n_states)
-    if last - first > _SHARE * mdp.n_states:
-        return False
     from mvpi.tabular import kernels
     from mvpi.tabular.linear import Banded
 
-    states = slice(first, last)
-    blocks, *table = _compiled_table(mdp)
-    blocks = np.array([first, last], blocks.dtype)
+    busy = np.flatnonzero(residual > residual.min() + _BUSY * np.ptp(residual))
+    first, last = max(int(busy[0]) - _MARGIN, 0), min(int(busy[-1]) + _MARGIN, mdp.n_states)
+    if last - first > _SHARE * mdp.n_states:
+        return
+    _, *table = _compiled_table(mdp)
+
+    def improve(start: int, end: int) -> int:
+        block = np.array([max(start, 0), min(end, mdp.n_states)])
+        changed = kernels.backup(block, *table, rewards, values, mdp.discount, policy, residual)
+        return int(changed)
+
+    inside = slice(first, last)
     pairs = np.arange(first, last) * mdp.n_actions
     for _ in range(_IMPROVEMENTS):
-        rows = pairs + policy[states]
+        rows = pairs + policy[inside]
         system = Banded(mdp.transitions, rows, mdp.bandwidths, first, mdp.discount)
-        values[states] += system.solve_directly(residual[states])
-        if kernels.backup(blocks, *table, rewards, values, mdp.discount, policy, residual) == 0:
+        values[inside] += system.solve_directly(residual[inside])
+        if improve(first, last) == 0:
             break
-    return True
+    below, above = mdp.bandwidths
+    improve(first - above, last + below)

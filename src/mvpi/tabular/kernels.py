@@ -310,12 +310,12 @@ def band_factors(indptr, indices, weights, rows, first, discount, below, above):
             if 0 <= column < n:
                 factors[s, column - s + below] -= discount * weights[k]
         for at in range(max(below - s, 0), below):
-            pivot_row = factors[s - below + at]
-            factor = factors[s, at] / pivot_row[below]
+            pivot = s - below + at
+            factor = factors[s, at] / factors[pivot, below]
             factors[s, at] = factor
             if factor != 0.0:
                 for shift in range(1, above + 1):
-                    factors[s, at + shift] -= factor * pivot_row[below + shift]
+                    factors[s, at + shift] -= factor * factors[pivot, below + shift]
     return factors
 
 

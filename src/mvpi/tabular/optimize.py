@@ -188,9 +188,7 @@ def _neutral_corner(
     optimum = solve(mdp, rewards, tolerance=tolerance * Units.of(mdp.rewards).scale)
     values, shares = mdp.reward_distribution(mdp.pairs_of(optimum.policy))
     polygon = Exploration(mdp, tolerance, progress, Units.of(values[shares > 0]))
-    corner, line = polygon.farthest(
-        1.0, 0.0, near=[polygon.corner(optimum.policy)], tolerance=tolerance
-    )
+    corner, line = polygon.farthest(1.0, 0.0, near=[polygon.corner(optimum)], tolerance=tolerance)
     return polygon, corner, line
 
 

@@ -246,7 +246,7 @@ class Exploration:
         for corner in near:
             if np.array_equal(corner.policy, optimum.policy):
                 return corner, line
-        return self._corner(optimum, Line(a, b, 0.0), rewards, near[0] if near else None), line
+        return self.corner(optimum, (a, b), near[0] if near else None), line
 
     def answer(self, question: Question, tolerance: float) -> Answer:
         """Explore until the best value reached is within `tolerance` of its upper bound."""
@@ -299,29 +299,26 @@ class Exploration:
             return gap.split(corner, line, self.finest)
         return [replace(gap, is_edge=wanted is None)]
 
-    def corner(self, policy: Actions) -> Corner:
-        """The moments and values of a given deterministic policy."""
-        chain = self.mdp.chain(policy)
-        chosen = (self._states, policy)
-        first = chain.evaluate(self._first[chosen], 0.1 * self.finest)
-        second = chain.evaluate(self._second[chosen], 0.1 * self.finest)
-        return Corner(Point(first.gain, second.gain), policy, (first.values, second.values))
-
-    def _corner(
-        self, optimum: Optimum, direction: Line, rewards: Array, near: Corner | None
+    def corner(
+        self,
+        optimum: Optimum,
+        direction: tuple[float, float] = (1.0, 0.0),
+        near: Corner | None = None,
     ) -> Corner:
-        """The corner of an optimal policy: the moments and values of `r` and `r^2`.
+        """The corner of a policy that is optimal in a direction: moments and values.
 
         `a r - b r^2` is nearly evaluated already, so that and `r` give `r^2` cheaply.
         """
         chain = optimum.chain or self.mdp.chain(optimum.policy)
-        chosen = (self._states, optimum.policy)
+        first_paid = self._first[self._states, optimum.policy]
+        second_paid = self._second[self._states, optimum.policy]
         guess, guess2 = (None, None) if near is None else near.values
-        first = chain.evaluate(self._first[chosen], 0.1 * self.finest, guess)
-        if direction.b > 0.3:
-            both = chain.evaluate(rewards[chosen], 0.1 * self.finest, optimum.values)
-            a, b, _ = direction
+        first = chain.evaluate(first_paid, 0.1 * self.finest, guess)
+        a, b = direction
+        if b > 0.3:
+            paid = a * first_paid - b * second_paid
+            both = chain.evaluate(paid, 0.1 * self.finest, optimum.values)
             second = Values((a * first.values - both.values) / b, (a * first.gain - both.gain) / b)
         else:
-            second = chain.evaluate(self._second[chosen], 0.1 * self.finest, guess2)
+            second = chain.evaluate(second_paid, 0.1 * self.finest, guess2)
         return Corner(Point(first.gain, second.gain), optimum.policy, (first.values, second.values))

@@ -112,9 +112,9 @@ def solve(
     sweeps = 0
     smallest, last, stalled, joins = np.inf, np.inf, 0, 0
     limit, gain = _FIRST_LIMIT, -np.inf
-    slow = mdp.discount == 1.0
-    improvements = _IMPROVEMENTS if values is None and mdp.discount < 1.0 else 0
     local = is_local(mdp)
+    slow = mdp.discount == 1.0 or local
+    improvements = _IMPROVEMENTS if values is None and not slow else 0
     evaluated = policy is not None or values is not None
     chain: Chain | None = None
     spans: list[float] = []
@@ -137,9 +137,8 @@ def solve(
         smallest = min(smallest, span)
         if swept_well:
             continue
-        worthwhile = local and evaluated and stalled <= _PATIENCE
-        if worthwhile and improve_locally(mdp, rewards, v, actions, residual):
-            backup(mdp, rewards, v, actions, residual)
+        if local and evaluated and stalled <= _PATIENCE:
+            improve_locally(mdp, rewards, v, actions, residual)
         target = max(0.01 * span, 0.5 * tolerance)
         if slow and improvements > 0:
             spans.append(span)
@@ -163,7 +162,7 @@ def solve(
                     backup(mdp, rewards, v, actions, residual)
         else:
             evaluated = True
-            if local and slow:
+            if local:
                 chain.factorise()
             worth = limit if slow or improvements == 0 else 0
             v += chain.value_correction(residual, target, stalled > _PATIENCE, worth)
