@@ -1,4 +1,7 @@
-"""The command line. Every mistake of a user is one line on standard error and exit status 2."""
+"""The command line. What goes wrong is one line on standard error.
+
+The exit status is 2 for a mistake of the user, 1 where a solve did not converge.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from mvpi.errors import InputError
+from mvpi.errors import InputError, NoConvergence
 from mvpi.risk import MeanVariance, Risk, VarianceBudget, parse_risk
 
 if TYPE_CHECKING:
@@ -118,6 +121,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except (InputError, OSError, MemoryError) as error:
         message = str(error) or type(error).__name__
         sys.exit(_failed(" ".join(message.split())))
+    except NoConvergence as error:
+        sys.exit(_failed(str(error), status=1))
     except KeyboardInterrupt:
         sys.exit(_failed("interrupted", status=130))
 

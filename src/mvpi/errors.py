@@ -1,4 +1,4 @@
-"""The one exception for a user's mistake."""
+"""The exceptions: for a user's mistake, and for a solve that got stuck."""
 
 
 class InputError(ValueError):
@@ -7,3 +7,7 @@ class InputError(ValueError):
     The message is one line: the value, the bound it breaks, and the remedy. The command line
     prints it as it is and exits with status 2.
     """
+
+
+class NoConvergence(RuntimeError):
+    """A solve did not come to an end. The command line prints the message and exits with 1."""

@@ -202,16 +202,23 @@ def _risk_neutral(mdp: MDP, tolerance: float) -> Solution:
 def _best_tradeoff(
     mdp: MDP, risk_aversion: float, tolerance: float, progress: Progress | None
 ) -> Solution:
-    """The optimum's mean is at least the value of any policy and at most the largest mean."""
+    """The optimum's mean is at least the value of any policy and at most the largest mean.
+
+    From the largest mean, two steps along the gradient give a policy worth comparing with.
+    """
     polygon, top, top_line = _neutral_corner(mdp, tolerance, progress)
     question = Tradeoff(risk_aversion * polygon.scale)
     right = _gradient_direction(question.price, top_line.h)
-    end = polygon.farthest(*right, near=[top])
-    least_mean = max(question.at(corner.point) for corner in (top, end[0]))
-    left = _gradient_direction(question.price, least_mean)
-    if right == left:
+    end, end_line = polygon.farthest(*right, near=[top])
+    known, begun = [top, end], [(end, end_line)]
+    inner = _gradient_direction(question.price, end.point.m)
+    if inner != right:
+        begun.insert(0, polygon.farthest(*inner, near=known))
+        known.append(begun[0][0])
+    left = _gradient_direction(question.price, max(question.at(c.point) for c in known))
+    if left == right:
         left = _unit(1e5)
-    polygon.begin([polygon.farthest(*left, near=[top, end[0]]), end])
+    polygon.begin([polygon.farthest(*left, near=known), *begun])
     answer = polygon.answer(question, tolerance)
     corner = max(polygon.corners(), key=lambda c: question.at(c.point))
     return describe_moments(

@@ -10,7 +10,8 @@ For any function `v` of the states and residual `b = T v - v`, `T` the optimalit
 average reward). The greedy policy reaches the left side. Policy iteration with approximate
 evaluation, `mvpi.tabular.chain`, brings both sides together; where evaluation shows that the
 chain mixes slowly, Gauss-Seidel sweeps in both directions carry news across the state space
-first. Both bounds are part of the answer: `upper` is a certificate that needs no trust in how
+first, and where only a few neighbouring states can improve, that happens locally first
+(`mvpi.tabular.bellman`). Both bounds are part of the answer: `upper` is a certificate that needs no trust in how
 `v` was found.
 """
 
@@ -23,7 +24,7 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import breadth_first_order
 
-from mvpi.errors import InputError
+from mvpi.errors import InputError, NoConvergence
 from mvpi.risk import Entropic, Risk
 from mvpi.tabular.bellman import (
     Actions,
@@ -176,7 +177,7 @@ def solve(
         if mdp.discount == 1.0:
             v -= v[0]
     else:
-        raise RuntimeError(f"no convergence after {_ITERATIONS} policy improvements")
+        raise NoConvergence(f"no convergence after {_ITERATIONS} policy improvements")
     if mdp.discount == 1.0:
         actions, chain = _joined(mdp, actions, rewards, insist=True), None
     elif counted is not _ALL:
