@@ -11,8 +11,8 @@ average reward). The greedy policy reaches the left side. Policy iteration with 
 evaluation, `mvpi.tabular.chain`, brings both sides together; where evaluation shows that the
 chain mixes slowly, Gauss-Seidel sweeps in both directions carry news across the state space
 first, and where only a few neighbouring states can improve, that happens locally first
-(`mvpi.tabular.bellman`). Both bounds are part of the answer: `upper` is a certificate that needs no trust in how
-`v` was found.
+(`mvpi.tabular.bellman`). Both bounds are part of the answer: `upper` is a certificate that needs
+no trust in how `v` was found.
 """
 
 from __future__ import annotations
