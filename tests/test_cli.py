@@ -305,6 +305,14 @@ def test_interrupted(capsys, model: Path, monkeypatch) -> None:
     assert capsys.readouterr().err == "mvpi: interrupted\n"
 
 
+def test_a_solve_without_end_is_one_line(capsys, model: Path, monkeypatch) -> None:
+    monkeypatch.setattr(sys.modules["mvpi.tabular.solve"], "_ITERATIONS", 0)
+    with pytest.raises(SystemExit) as caught:
+        cli.main(["solve", str(model)])
+    assert caught.value.code == 1
+    assert capsys.readouterr().err == "mvpi: no convergence after 0 policy improvements\n"
+
+
 def test_shell_solve(model: Path) -> None:
     done = run("solve", model.name, "--json", cwd=model.parent)
     assert (done.returncode, done.stderr) == (0, "")

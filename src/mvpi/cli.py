@@ -1,4 +1,8 @@
-"""The command line. Every mistake of a user is one line on standard error and exit status 2."""
+"""The command line. What goes wrong is one line on standard error.
+
+The exit status is 2 for a mistake of the user, 1 for a solve or an environment that failed, and
+130 after Ctrl-C.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,7 @@ from rich.console import Console
 from mvpi.commands.evaluate import Evaluate
 from mvpi.commands.solve import FrontierCommand, Solve
 from mvpi.commands.train import Train
-from mvpi.errors import EnvironmentFailure, InputError
+from mvpi.errors import EnvironmentFailure, InputError, NoConvergence
 
 Command = (
     Annotated[Solve, tyro.conf.subcommand("solve")]
@@ -33,15 +37,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
             args=arguments,
         )
         command.run(console)
-    except (InputError, EnvironmentFailure, OSError, MemoryError) as error:
-        message = str(error) or type(error).__name__
-        sys.exit(_failed(" ".join(message.split())))
+    except (InputError, OSError, MemoryError) as error:
+        sys.exit(_failed(str(error) or type(error).__name__))
+    except (EnvironmentFailure, NoConvergence) as error:
+        sys.exit(_failed(str(error), status=1))
     except KeyboardInterrupt as interrupt:
         sys.exit(_failed(str(interrupt) or "interrupted", status=130))
 
 
 def _failed(message: str, status: int = 2) -> int:
-    print(f"mvpi: {message}", file=sys.stderr)
+    print(f"mvpi: {' '.join(message.split())}", file=sys.stderr)
     return status
 
 

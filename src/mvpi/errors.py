@@ -14,3 +14,7 @@ class EnvironmentFailure(RuntimeError):
 
     Says what it did and when. The exception it raised itself is the `__cause__`.
     """
+
+
+class NoConvergence(RuntimeError):
+    """A solve did not come to an end. The command line prints the message and exits with 1."""

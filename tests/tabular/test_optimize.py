@@ -25,7 +25,7 @@ from scipy.optimize import brentq
 from mvpi.errors import InputError
 from mvpi.risk import CVaR, Entropic, MeanVariance, Risk, VarianceBudget
 from mvpi.tabular.dual_search import DualSearch
-from mvpi.tabular.examples import random_sparse
+from mvpi.tabular.examples import inventory, random_sparse
 from mvpi.tabular.mdp import MDP
 from mvpi.tabular.optimize import optimize
 from mvpi.tabular.policy_iteration import policy_iteration
@@ -566,6 +566,17 @@ def test_cvar_at_extreme_levels(level):
     problem = random_problem(16, 4, 3, 0.9)
     risk = CVaR(level)
     check(problem, risk, optimize(problem.mdp(), risk), best_value(problem, risk))
+
+
+@pytest.mark.parametrize(
+    "mdp", [inventory(2_000), random_sparse(2_000, discount=0.999)], ids=["inventory", "random"]
+)
+def test_few_solves_are_enough(mdp):
+    """Each solve on one side of the optimum shrinks what is left there by a constant factor."""
+    solution = optimize(mdp, 1.0, tolerance=1e-7)
+    assert solution.converged
+    assert solution.value <= solution.upper_bound
+    assert solution.solves <= 16
 
 
 def test_a_looser_tolerance_saves_solves_and_keeps_its_promise():

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from problems import Problem, best_linear, problems, random_problem
 from scipy.sparse import csr_array
 
+from mvpi.tabular import bellman, linear
 from mvpi.tabular import chain as chain_module
-from mvpi.tabular import linear
 from mvpi.tabular import solve as solve_module
 from mvpi.tabular.examples import grid_world, inventory, random_sparse
 from mvpi.tabular.mdp import MDP
@@ -25,6 +25,9 @@ def use_iterative_methods(patch: pytest.MonkeyPatch, system: str) -> None:
     """Make every size use the iterative methods, with this kind of linear system."""
     patch.setattr(chain_module, "DIRECT_UP_TO", 0)
     patch.setattr(solve_module, "DIRECT_UP_TO", 0)
+    patch.setattr(bellman, "DIRECT_UP_TO", 0)
+    patch.setattr(bellman, "_MARGIN", 1)
+    patch.setattr(bellman, "_SHARE", 0.7)
     patch.setattr(linear, "_NARROW", {"krylov": -1, "banded": 10**9}[system])
 
 
@@ -242,6 +245,39 @@ def test_slowly_mixing_problems_above_the_dense_limit_match_the_linear_program(m
     found = solve(mdp, paid(mdp))
     assert found.upper - found.lower <= 1e-9
     assert found.lower - 1e-6 <= optimum <= found.upper + 1e-6
+
+
+@pytest.mark.parametrize("price", [0.01, 0.05, 0.2])
+def test_improving_locally_changes_nothing_but_the_work(price, monkeypatch):
+    mdp = inventory(3_000)
+    start = solve(mdp, paid(mdp))
+    rewards = mdp.expected(lambda r: r - price * r**2)
+    windows = []
+    improve = bellman.improve_locally
+    monkeypatch.setattr(
+        solve_module, "improve_locally", lambda *given: windows.append(improve(*given))
+    )
+    near = solve(mdp, rewards, policy=start.policy)
+    assert windows
+    monkeypatch.setattr(solve_module, "is_local", lambda _: False)
+    far = solve(mdp, rewards, policy=start.policy)
+    np.testing.assert_array_equal(near.policy, far.policy)
+    np.testing.assert_allclose(near.values, far.values, rtol=1e-9, atol=1e-9)
+    assert near.upper == pytest.approx(far.upper, rel=1e-9)
+
+
+def test_residuals_are_right_everywhere_after_a_local_improvement():
+    mdp = inventory(3_000)
+    rewards = paid(mdp).copy()
+    found = solve(mdp, rewards)
+    values, policy, residual = found.values.copy(), found.policy.copy(), np.empty(mdp.n_states)
+    rewards[1_500, 2] += 50.0
+    bellman.backup(mdp, rewards, values, policy, residual)
+    bellman.improve_locally(mdp, rewards, values, policy, residual)
+    assert (values != found.values).sum() > 100
+    expected = np.empty(mdp.n_states)
+    assert bellman.backup(mdp, rewards, values, policy, expected) == 0
+    np.testing.assert_array_equal(residual, expected)
 
 
 @given(st.integers(0, 10_000), st.sampled_from([0.9, 1.0]), st.booleans())

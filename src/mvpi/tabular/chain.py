@@ -113,7 +113,9 @@ class Chain:
         """
         if len(residual) <= DIRECT_UP_TO:
             return self._direct_values(residual)
-        from mvpi.tabular.linear import fixed_point_steps, make_system
+        if self._value_system is not None and self._value_system.is_direct:
+            return self._value_system.solve_directly(residual)
+        from mvpi.tabular.linear import fixed_point_steps
 
         x, remaining = fixed_point_steps(self._discounted(self.matrix), residual, target)
         self.mixes_slowly = float(np.ptp(remaining)) > target
@@ -124,23 +126,29 @@ class Chain:
             x += middle / (1.0 - self.discount)
         if self.mixes_slowly:
             remaining -= middle
-            if self._value_system is None:
-                self._value_system = make_system(self._value_matrix())
+            system = self.factorise() if self._value_system is None else self._value_system
             if stalled:
-                y = self._value_system.solve_directly(remaining)
+                y = system.solve_directly(remaining)
             else:
-                y = self._value_system.solve(remaining, 0.5 * target, limit)
+                y = system.solve(remaining, 0.5 * target, limit)
             if self.discount == 1.0:
                 y[self._recurrent] = 0.0
             x += y
         return x
+
+    def factorise(self) -> System:
+        """Prepare for values that fixed-point steps would not find."""
+        from mvpi.tabular.linear import make_system
+
+        self._value_system = make_system(self._value_matrix())
+        return self._value_system
 
     @property
     def is_narrow(self) -> bool:
         """Whether transitions lead to neighbouring states only, so that LU is cheap."""
         from mvpi.tabular.linear import bandwidths, is_narrow
 
-        return is_narrow(*bandwidths(self.matrix)[1:])
+        return is_narrow(bandwidths(self.matrix))
 
     def partial_correction(self, residual: Array, steps: int) -> Array:
         """A value correction by a fixed number of fixed-point steps."""

@@ -21,9 +21,10 @@ import numpy as np
 import numpy.typing as npt
 
 from mvpi.risk import Risk
+from mvpi.tabular.bellman import Actions
 from mvpi.tabular.mdp import MDP
 from mvpi.tabular.solution import Certificate, Progress, Solution, describe
-from mvpi.tabular.solve import Actions, Optimum, expected_utility, solve
+from mvpi.tabular.solve import Optimum, expected_utility, solve
 
 Array = npt.NDArray[np.float64]
 

@@ -24,12 +24,12 @@ import numpy.typing as npt
 
 from mvpi.errors import InputError
 from mvpi.stats import check_number
+from mvpi.tabular.bellman import Actions
 from mvpi.tabular.mdp import MDP
 from mvpi.tabular.optimize import TOLERANCE, Budget, LeastVariance, Tradeoff, blend
-from mvpi.tabular.polygon import Corner, Exploration, Gap, Point
+from mvpi.tabular.polygon import Corner, Exploration, Gap, Point, Question
 from mvpi.tabular.reachable import Core, reachable_core
 from mvpi.tabular.solution import Certificate, Progress, Solution, describe_moments
-from mvpi.tabular.solve import Actions
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -53,7 +53,7 @@ def frontier(
     """
     core = reachable_core(mdp)
     polygon = Exploration(core.mdp, tolerance, progress)
-    polygon.begin((-1.0, 0.0), (0.0, 1.0), (1.0, 0.0))
+    polygon.begin(polygon.all_farthest((-1.0, 0.0), (0.0, 1.0), (1.0, 0.0)))
     polygon.answer(LeastVariance(), tolerance)
     calmest = min(polygon.corners(), key=lambda corner: corner.point.variance)
     polygon.answer(_Everything(calmest.point.m), tolerance)
@@ -61,7 +61,7 @@ def frontier(
 
 
 @dataclass(frozen=True)
-class _Everything:
+class _Everything(Question):
     """Question: how deep is the deepest gap? Asked until all are shallow."""
 
     calmest_mean: float
@@ -70,7 +70,7 @@ class _Everything:
         return 0.0
 
     def bound(self, gap: Gap) -> float:
-        if gap.edge is not None or gap.width == 0.0:
+        if gap.is_edge or gap.width == 0.0:
             return 0.0
         only_drawn = gap.right.point.m <= self.calmest_mean
         return gap.depth() - (_PICTURE_TOLERANCE if only_drawn else 0.0)

@@ -12,7 +12,6 @@ from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import solve_banded
 from scipy.sparse import csr_array, eye_array
 from scipy.sparse.linalg import splu
 
@@ -22,8 +21,9 @@ Array = npt.NDArray[np.float64]
 
 _FAST = 0.8
 """A fixed-point step that shrinks the span by at least this factor is worth its cost."""
-_NARROW = 64
-"""Widest band, below and above the diagonal together, that is factorised directly."""
+_NARROW = 63
+"""Widest band, below and above the diagonal together, that is factorised directly. With less than
+`DIRECT_UP_TO`, the values at discount 1 never are: their full column would need pivots."""
 
 
 def fixed_point_steps(matrix: csr_array, right: Array, target: float) -> tuple[Array, Array]:
@@ -60,6 +60,8 @@ class System(Protocol):
 
     effort: int
     """What it has cost so far, in Krylov iterations or as much work."""
+    is_direct: bool
+    """Whether a matrix is factorised once, so that every solution is exact and cheap."""
 
     def solve(self, right: Array, target: float, limit: int = 1000) -> Array:
         """`x` with `max |b - (I - B) x| <= target`, or less near when that is hard to reach.
@@ -73,44 +75,60 @@ class System(Protocol):
 
 def make_system(matrix: csr_array) -> System:
     """The kind of system that suits the pattern of `matrix`."""
-    rows, below, above = bandwidths(matrix)
-    return _Banded(matrix, rows, below, above) if is_narrow(below, above) else _Krylov(matrix)
+    widths = bandwidths(matrix)
+    if is_narrow(widths):
+        return Banded(matrix, np.arange(matrix.shape[0]), widths)
+    return _Krylov(matrix)
 
 
-def bandwidths(matrix: csr_array) -> tuple[npt.NDArray[Any], int, int]:
-    """The row of each entry, and how far entries reach below and above the diagonal."""
-    rows = np.repeat(np.arange(matrix.shape[0], dtype=matrix.indices.dtype), np.diff(matrix.indptr))
-    offsets = matrix.indices - rows
-    return rows, max(-int(offsets.min()), 0), max(int(offsets.max()), 0)
+def bandwidths(table: csr_array) -> tuple[int, int]:
+    """How far transitions lead down and up from a state, for a table of all its actions or one."""
+    indptr, indices = kernels.unsigned(table.indptr), kernels.unsigned(table.indices)
+    below, above = kernels.bandwidths(indptr, indices, table.shape[0] // table.shape[1])
+    return int(below), int(above)
 
 
-def is_narrow(below: int, above: int) -> bool:
+def is_narrow(widths: tuple[int, int]) -> bool:
     """Whether a band is narrow enough to be factorised directly."""
-    return below + above <= _NARROW
+    return sum(widths) <= _NARROW
 
 
-class _Banded:
-    """LU of a matrix whose entries all lie within a narrow band around the diagonal."""
+class Banded:
+    """LU of `I - discount B` whose entries all lie within a narrow band around the diagonal.
 
-    def __init__(self, matrix: csr_array, rows: npt.NDArray[Any], below: int, above: int):
+    `B` consists of `rows` of `table` and as many columns, from `first` on.
+    """
+
+    is_direct = True
+
+    def __init__(
+        self,
+        table: csr_array,
+        rows: npt.NDArray[Any],
+        widths: tuple[int, int],
+        first: int = 0,
+        discount: float = 1.0,
+    ):
         self.effort = 0
-        self._widths = (below, above)
-        shape = (below + above + 1, matrix.shape[0])
-        place = (above + rows - matrix.indices) * np.int64(shape[1]) + matrix.indices
-        self._band = -np.bincount(place, matrix.data, minlength=shape[0] * shape[1]).reshape(shape)
-        self._band[above] += 1.0
+        self._widths = widths
+        indptr, indices = kernels.unsigned(table.indptr), kernels.unsigned(table.indices)
+        self._factors = kernels.band_factors(
+            indptr, indices, table.data, rows, first, discount, *widths
+        )
 
     def solve(self, right: Array, target: float, limit: int = 1000) -> Array:
         return self.solve_directly(right)
 
     def solve_directly(self, right: Array) -> Array:
         self.effort += sum(self._widths)
-        x: Array = solve_banded(self._widths, self._band, right, check_finite=False)
+        x: Array = kernels.band_solve(self._factors, self._widths[0], right)
         return x
 
 
 class _Krylov:
     """Preconditioned BiCGSTAB in single precision, refined with residuals in double precision."""
+
+    is_direct = False
 
     def __init__(self, matrix: csr_array):
         self.effort = 0

@@ -215,6 +215,13 @@ class MDP:
         uniform = np.full((self.n_states, self.n_actions), 1.0 / self.n_actions)
         return self.policy_matrix(uniform)
 
+    @cached_property
+    def bandwidths(self) -> tuple[int, int]:
+        """How far transitions lead down and up in the numbering of the states."""
+        from mvpi.tabular.linear import bandwidths
+
+        return bandwidths(self.transitions)
+
     def policy_matrix(self, policy: Policy) -> csr_array:
         """Transition probabilities between states, `(S, S)`, under a checked policy."""
         n, a = self.n_states, self.n_actions

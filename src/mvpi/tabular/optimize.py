@@ -21,7 +21,7 @@ from mvpi.errors import InputError
 from mvpi.risk import Entropic, MeanVariance, Risk, VarianceBudget, as_risk
 from mvpi.tabular.dual_search import DualSearch
 from mvpi.tabular.mdp import MDP
-from mvpi.tabular.polygon import Answer, Corner, Exploration, Gap, Line, Point, Units
+from mvpi.tabular.polygon import Answer, Corner, Exploration, Gap, Line, Point, Question, Units
 from mvpi.tabular.reachable import reachable_core
 from mvpi.tabular.solution import (
     Certificate,
@@ -85,7 +85,7 @@ def _optimum(mdp: MDP, risk: Risk, tolerance: float, progress: Progress | None) 
 
 
 @dataclass(frozen=True)
-class Tradeoff:
+class Tradeoff(Question):
     """Question: the largest `m - price * variance`."""
 
     price: float
@@ -99,8 +99,14 @@ class Tradeoff:
     def bound(self, gap: Gap) -> float:
         return max(self.at(point) for point in gap.outline())
 
+    def direction(self, gap: Gap) -> tuple[float, float] | None:
+        """An optimum where the bound is reached would be farthest along the gradient there."""
+        found = _gradient_direction(self.price, max(gap.outline(), key=self.at).m)
+        inside = gap.lines[0].angle < Line(*found, 0.0).angle < gap.lines[-1].angle
+        return found if inside else None
 
-class LeastVariance:
+
+class LeastVariance(Question):
     """Question: the smallest variance (as the largest of its negative)."""
 
     def reached(self, gap: Gap) -> float:
@@ -111,7 +117,7 @@ class LeastVariance:
 
 
 @dataclass(frozen=True)
-class Budget:
+class Budget(Question):
     """Question: the largest mean with a variance of at most `limit`; -inf where there is none."""
 
     limit: float
@@ -182,9 +188,7 @@ def _neutral_corner(
     optimum = solve(mdp, rewards, tolerance=tolerance * Units.of(mdp.rewards).scale)
     values, shares = mdp.reward_distribution(mdp.pairs_of(optimum.policy))
     polygon = Exploration(mdp, tolerance, progress, Units.of(values[shares > 0]))
-    corner, line = polygon.farthest(
-        1.0, 0.0, near=polygon.corner(optimum.policy), tolerance=tolerance
-    )
+    corner, line = polygon.farthest(1.0, 0.0, near=[polygon.corner(optimum)], tolerance=tolerance)
     return polygon, corner, line
 
 
@@ -198,14 +202,23 @@ def _risk_neutral(mdp: MDP, tolerance: float) -> Solution:
 def _best_tradeoff(
     mdp: MDP, risk_aversion: float, tolerance: float, progress: Progress | None
 ) -> Solution:
-    """The optimum's mean is at least the value of any policy and at most the largest mean."""
+    """The optimum's mean is at least the value of any policy and at most the largest mean.
+
+    From the largest mean, two steps along the gradient give a policy worth comparing with.
+    """
     polygon, top, top_line = _neutral_corner(mdp, tolerance, progress)
     question = Tradeoff(risk_aversion * polygon.scale)
     right = _gradient_direction(question.price, top_line.h)
-    left = _gradient_direction(question.price, question.at(top.point))
-    if right == left:
+    end, end_line = polygon.farthest(*right, near=[top])
+    known, begun = [top, end], [(end, end_line)]
+    inner = _gradient_direction(question.price, end.point.m)
+    if inner != right:
+        begun.insert(0, polygon.farthest(*inner, near=known))
+        known.append(begun[0][0])
+    left = _gradient_direction(question.price, max(question.at(c.point) for c in known))
+    if left == right:
         left = _unit(1e5)
-    polygon.begin(left, right, near=top)
+    polygon.begin([polygon.farthest(*left, near=known), *begun])
     answer = polygon.answer(question, tolerance)
     corner = max(polygon.corners(), key=lambda c: question.at(c.point))
     return describe_moments(
@@ -221,7 +234,7 @@ def _best_under_budget(
     mdp: MDP, limit: float, tolerance: float, progress: Progress | None
 ) -> Solution:
     polygon = Exploration(mdp, tolerance, progress)
-    polygon.begin(_unit(-2.0), (1.0, 0.0))
+    polygon.begin(polygon.all_farthest(_unit(-2.0), (1.0, 0.0)))
     question = Budget(limit / polygon.scale**2)
     answer = polygon.answer(question, tolerance)
     if answer.best == -math.inf:
@@ -243,7 +256,7 @@ def _best_under_budget(
 
 def _certificate(polygon: Exploration, answer: Answer, tolerance: float) -> Certificate:
     return Certificate(
-        upper_bound=polygon.mean(answer.bound),
+        upper_bound=polygon.mean(answer.bound + _ROUNDING),
         converged=answer.bound - answer.best <= 10 * tolerance,
         trace=tuple(map(polygon.mean, answer.trace)),
         solves=polygon.solves,

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import heapq
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, count, pairwise
 from typing import NamedTuple, Protocol
@@ -27,10 +28,11 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from mvpi.tabular.bellman import Actions
 from mvpi.tabular.chain import Values
 from mvpi.tabular.mdp import MDP
 from mvpi.tabular.solution import Progress
-from mvpi.tabular.solve import WORST_UTILITY, Actions, Optimum, solve
+from mvpi.tabular.solve import WORST_UTILITY, Optimum, solve
 
 Array = npt.NDArray[np.float64]
 
@@ -71,6 +73,11 @@ class Line(NamedTuple):
     b: float
     h: float
 
+    @property
+    def angle(self) -> float:
+        """By which lines are ordered from left to right."""
+        return math.atan2(self.a, self.b)
+
     def excess(self, point: Point) -> float:
         """How far a point lies beyond the line, in units of `a m - b q`."""
         return self.a * point.m - self.b * point.q - self.h
@@ -102,10 +109,10 @@ class Gap:
 
     left: Corner
     right: Corner
-    left_line: Line
-    right_line: Line
-    edge: Line | None = None
-    """The line along the chord, once a solve has shown that no corner lies between."""
+    lines: tuple[Line, ...]
+    """By direction, from that of the left corner to that of the right one."""
+    is_edge: bool = False
+    """Whether a solve has shown that no corner lies between."""
 
     @property
     def width(self) -> float:
@@ -113,8 +120,7 @@ class Gap:
 
     def outline(self) -> list[Point]:
         """The outer boundary above which the gap lies, from the left corner to the right one."""
-        lines = [line for line in (self.left_line, self.edge, self.right_line) if line is not None]
-        slanted = [line for line in lines if line.b > _VERTICAL]
+        slanted = [line for line in self.lines if line.b > _VERTICAL]
         low, high = self.left.point.m, self.right.point.m
         crossings = [one.meet(other) for one, other in combinations(slanted, 2)]
         turns = sorted(m for m in crossings if m is not None and low < m < high)
@@ -127,6 +133,26 @@ class Gap:
         length = math.hypot(a, b)
         a, b = a / length, b / length
         return Line(a, b, max(a * left.m - b * left.q, a * right.m - b * right.q))
+
+    def with_line(self, line: Line) -> Gap:
+        """The gap with one more line known."""
+        lines = sorted((*self.lines, line), key=lambda line: line.angle)
+        return replace(self, lines=tuple(lines))
+
+    def split(self, corner: Corner, line: Line, finest: float) -> list[Gap]:
+        """The parts on both sides of a corner that was found beyond the chord, on `line`.
+
+        A part narrower than `finest` is left out, but the other part keeps its lines.
+        """
+        if corner.point.m <= self.left.point.m + finest:
+            return [replace(self, left=corner)]
+        if corner.point.m >= self.right.point.m - finest:
+            return [replace(self, right=corner)]
+        at = self.lines.index(line)
+        return [
+            Gap(self.left, corner, self.lines[: at + 1]),
+            Gap(corner, self.right, self.lines[at:]),
+        ]
 
     def depth(self) -> float:
         """How far beyond the chord an undiscovered point could be."""
@@ -142,6 +168,10 @@ class Question(Protocol):
 
     def bound(self, gap: Gap) -> float:
         """An upper bound on the value of anything in the gap."""
+
+    def direction(self, gap: Gap) -> tuple[float, float] | None:
+        """The direction `(a, b)` to explore first in a gap; None for that of the chord."""
+        return None
 
 
 class Answer(NamedTuple):
@@ -174,35 +204,49 @@ class Exploration:
         self._first = mdp.expected(lambda r: (r - self.centre) / self.scale)
         self._second = mdp.expected(lambda r: ((r - self.centre) / self.scale) ** 2)
 
-    def begin(self, *directions: tuple[float, float], near: Corner | None = None) -> None:
-        """Find the corners farthest in directions `(a, -b)`, given from left to right.
+    def begin(self, found: Sequence[tuple[Corner, Line]]) -> None:
+        """Start with corners and their lines, from left to right.
 
-        Neighbouring directions must not be opposite. What lies beyond the first and the last is
-        not explored.
+        The directions of neighbouring ones must not be opposite. What lies beyond the first and
+        the last is not explored.
         """
-        found: list[tuple[Corner, Line]] = []
-        for a, b in directions:
-            found.append(self.farthest(a, b, near=found[-1][0] if found else near))
         self.gaps = [
-            Gap(left, right, left_line, right_line)
+            Gap(left, right, (left_line, right_line))
             for (left, left_line), (right, right_line) in pairwise(found)
         ]
 
+    def all_farthest(self, *directions: tuple[float, float]) -> list[tuple[Corner, Line]]:
+        """The corners farthest in directions `(a, -b)`, and their lines."""
+        found: list[tuple[Corner, Line]] = []
+        for a, b in directions:
+            found.append(self.farthest(a, b, near=[corner for corner, _ in found]))
+        return found
+
     def farthest(
-        self, a: float, b: float, near: Corner | None = None, tolerance: float | None = None
+        self, a: float, b: float, near: Sequence[Corner] = (), tolerance: float | None = None
     ) -> tuple[Corner, Line]:
-        """The corner that maximises `a m - b q`, and its supporting line."""
+        """The corner that maximises `a m - b q`, and its supporting line.
+
+        The values of policies that are known are known for any `a` and `b`, so the solve starts
+        from whichever of those `near` is best, state by state.
+        """
         accuracy = self.finest if tolerance is None else tolerance
         rewards = np.maximum(a * self._first - b * self._second, WORST_UTILITY)
         policy = values = None
-        if near is not None:
-            policy, values = near.policy, a * near.values[0] - b * near.values[1]
+        for corner in near:
+            candidate = a * corner.values[0] - b * corner.values[1]
+            if policy is None or values is None:
+                policy, values = corner.policy, candidate
+            else:
+                policy = np.where(candidate > values, corner.policy, policy)
+                values = np.maximum(values, candidate)
         optimum = solve(self.mdp, rewards, policy=policy, values=values, tolerance=accuracy)
         self.solves += 1
         line = Line(a, b, optimum.upper)
-        if near is not None and np.array_equal(near.policy, optimum.policy):
-            return near, line
-        return self._corner(optimum, Line(a, b, 0.0), rewards, near), line
+        for corner in near:
+            if np.array_equal(corner.policy, optimum.policy):
+                return corner, line
+        return self.corner(optimum, (a, b), near[0] if near else None), line
 
     def answer(self, question: Question, tolerance: float) -> Answer:
         """Explore until the best value reached is within `tolerance` of its upper bound."""
@@ -216,9 +260,9 @@ class Exploration:
             if self._progress is not None:
                 self._progress(self.solves, best, -waiting[0][0])
             _, _, gap = heapq.heappop(waiting)
-            for piece in self._refined(gap):
+            for piece in self._refined(gap, question):
                 best = max(best, question.reached(piece))
-                if piece.edge is None:
+                if not piece.is_edge:
                     heapq.heappush(waiting, (-question.bound(piece), next(order), piece))
                 else:
                     settled.append(piece)
@@ -241,49 +285,40 @@ class Exploration:
         """The variance of a point in the units of the rewards."""
         return self.scale**2 * max(point.variance, 0.0)
 
-    def _refined(self, gap: Gap) -> list[Gap]:
+    def _refined(self, gap: Gap, question: Question) -> list[Gap]:
         """The gap split at a corner found between its ends, or the gap shown to be an edge."""
         if gap.width <= self.finest:
-            slanted = max(gap.left_line, gap.right_line, key=lambda line: line.b)
-            return [replace(gap, edge=slanted)]
+            return [replace(gap, is_edge=True)]
         chord = gap.chord()
-        rough = min(max(0.02 * gap.depth(), self.finest), 1e-4)
-        for tolerance in sorted({rough, self.finest}, reverse=True):
-            corner, line = self.farthest(chord.a, chord.b, gap.left, tolerance)
-            if chord.excess(corner.point) > self.finest:
-                break
-        else:
-            return [replace(gap, edge=line)]
-        pieces = []
-        if corner.point.m > gap.left.point.m + self.finest:
-            pieces.append(Gap(gap.left, corner, gap.left_line, line))
-        if corner.point.m < gap.right.point.m - self.finest:
-            pieces.append(Gap(corner, gap.right, line, gap.right_line))
-        return pieces
+        # More than two lines: what the question asked for is not a new corner.
+        wanted = question.direction(gap) if len(gap.lines) == 2 else None
+        a, b = wanted or (chord.a, chord.b)
+        corner, line = self.farthest(a, b, (gap.left, gap.right))
+        gap = gap.with_line(line)
+        if chord.excess(corner.point) > self.finest:
+            return gap.split(corner, line, self.finest)
+        return [replace(gap, is_edge=wanted is None)]
 
-    def corner(self, policy: Actions) -> Corner:
-        """The moments and values of a given deterministic policy."""
-        chain = self.mdp.chain(policy)
-        chosen = (self._states, policy)
-        first = chain.evaluate(self._first[chosen], 0.1 * self.finest)
-        second = chain.evaluate(self._second[chosen], 0.1 * self.finest)
-        return Corner(Point(first.gain, second.gain), policy, (first.values, second.values))
-
-    def _corner(
-        self, optimum: Optimum, direction: Line, rewards: Array, near: Corner | None
+    def corner(
+        self,
+        optimum: Optimum,
+        direction: tuple[float, float] = (1.0, 0.0),
+        near: Corner | None = None,
     ) -> Corner:
-        """The corner of an optimal policy: the moments and values of `r` and `r^2`.
+        """The corner of a policy that is optimal in a direction: moments and values.
 
         `a r - b r^2` is nearly evaluated already, so that and `r` give `r^2` cheaply.
         """
-        chain = self.mdp.chain(optimum.policy)
-        chosen = (self._states, optimum.policy)
+        chain = optimum.chain or self.mdp.chain(optimum.policy)
+        first_paid = self._first[self._states, optimum.policy]
+        second_paid = self._second[self._states, optimum.policy]
         guess, guess2 = (None, None) if near is None else near.values
-        first = chain.evaluate(self._first[chosen], 0.1 * self.finest, guess)
-        if direction.b > 0.3:
-            both = chain.evaluate(rewards[chosen], 0.1 * self.finest, optimum.values)
-            a, b, _ = direction
+        first = chain.evaluate(first_paid, 0.1 * self.finest, guess)
+        a, b = direction
+        if b > 0.3:
+            paid = a * first_paid - b * second_paid
+            both = chain.evaluate(paid, 0.1 * self.finest, optimum.values)
             second = Values((a * first.values - both.values) / b, (a * first.gain - both.gain) / b)
         else:
-            second = chain.evaluate(self._second[chosen], 0.1 * self.finest, guess2)
+            second = chain.evaluate(second_paid, 0.1 * self.finest, guess2)
         return Corner(Point(first.gain, second.gain), optimum.policy, (first.values, second.values))

@@ -10,22 +10,31 @@ For any function `v` of the states and residual `b = T v - v`, `T` the optimalit
 average reward). The greedy policy reaches the left side. Policy iteration with approximate
 evaluation, `mvpi.tabular.chain`, brings both sides together; where evaluation shows that the
 chain mixes slowly, Gauss-Seidel sweeps in both directions carry news across the state space
-first. Both bounds are part of the answer: `upper` is a certificate that needs no trust in how
-`v` was found.
+first, and where only a few neighbouring states can improve, that happens locally first
+(`mvpi.tabular.bellman`). Both bounds are part of the answer: `upper` is a certificate that needs
+no trust in how `v` was found.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import breadth_first_order
 
-from mvpi.errors import InputError
+from mvpi.errors import InputError, NoConvergence
 from mvpi.risk import Entropic, Risk
+from mvpi.tabular.bellman import (
+    Actions,
+    Array,
+    backup,
+    improve_locally,
+    is_local,
+    spread_news,
+    sweep_both_ways,
+)
 from mvpi.tabular.chain import (
     DIRECT_UP_TO,
     Chain,
@@ -34,9 +43,6 @@ from mvpi.tabular.chain import (
     with_sorted_indices,
 )
 from mvpi.tabular.mdp import MDP
-
-Array = npt.NDArray[np.float64]
-Actions = npt.NDArray[np.int64]
 
 _KRYLOV_PER_SWEEP = 10
 """A pair of sweeps costs about two Krylov iterations: spend a tenth of the evaluation on them."""
@@ -70,6 +76,8 @@ class Optimum:
     values: Array
     lower: float
     upper: float
+    chain: Chain | None = None
+    """The chain of the policy, if it was needed last."""
 
 
 def solve(
@@ -98,19 +106,23 @@ def solve(
     elif policy is not None:
         v = mdp.chain(actions).evaluate(rewards[states, actions], tolerance).values
     elif mdp.discount < 1.0 and mdp.n_states > DIRECT_UP_TO:
-        v = _spread_news(mdp, rewards)
+        v = spread_news(mdp, rewards)
     else:
         v = np.zeros(mdp.n_states)
     residual = np.empty(mdp.n_states)
     sweeps = 0
     smallest, last, stalled, joins = np.inf, np.inf, 0, 0
     limit, gain = _FIRST_LIMIT, -np.inf
-    slow = mdp.discount == 1.0
-    improvements = _IMPROVEMENTS if values is None and mdp.discount < 1.0 else 0
+    local = is_local(mdp)
+    slow = mdp.discount == 1.0 or local
+    improvements = _IMPROVEMENTS if values is None and not slow else 0
+    evaluated = policy is not None or values is not None
+    chain: Chain | None = None
     spans: list[float] = []
     for _ in range(_ITERATIONS):
-        _sweep_both_ways(mdp, rewards, v, sweeps)
-        changed = _backup(mdp, rewards, v, actions, residual)
+        sweep_both_ways(mdp, rewards, v, sweeps)
+        changed = backup(mdp, rewards, v, actions, residual)
+        chain = None if changed else chain
         noise = 8 * _EPS * np.maximum(np.abs(rewards[states, actions]), np.abs(v))
         counted = _counted(mdp, noise, tolerance)
         low, high = float(residual[counted].min()), float(residual[counted].max())
@@ -126,6 +138,8 @@ def solve(
         smallest = min(smallest, span)
         if swept_well:
             continue
+        if local and evaluated and stalled <= _PATIENCE:
+            improve_locally(mdp, rewards, v, actions, residual)
         target = max(0.01 * span, 0.5 * tolerance)
         if slow and improvements > 0:
             spans.append(span)
@@ -146,8 +160,11 @@ def solve(
                 # Places to stay that pay the same: small steps find what lies between them.
                 for _ in range(_SMALL_STEPS):
                     v += 0.5 * residual
-                    _backup(mdp, rewards, v, actions, residual)
+                    backup(mdp, rewards, v, actions, residual)
         else:
+            evaluated = True
+            if local:
+                chain.factorise()
             worth = limit if slow or improvements == 0 else 0
             v += chain.value_correction(residual, target, stalled > _PATIENCE, worth)
             if chain.mixes_slowly and not slow:
@@ -155,18 +172,18 @@ def solve(
                 improvements = 0 if chain.is_narrow else improvements
             if chain.slowness >= limit:
                 limit *= 2
-            if mdp.discount < 1.0:
+            if mdp.discount < 1.0 and not local:
                 sweeps = -(-chain.slowness // _KRYLOV_PER_SWEEP)
         if mdp.discount == 1.0:
             v -= v[0]
     else:
-        raise RuntimeError(f"no convergence after {_ITERATIONS} policy improvements")
+        raise NoConvergence(f"no convergence after {_ITERATIONS} policy improvements")
     if mdp.discount == 1.0:
-        actions = _joined(mdp, actions, rewards, insist=True)
+        actions, chain = _joined(mdp, actions, rewards, insist=True), None
     elif counted is not _ALL:
         high = _bound_with_outliers(mdp, rewards, v, actions.copy(), noise, counted)
     base = (1.0 - mdp.discount) * float(mdp.start @ v)
-    return Optimum(actions, v, base + low, base + high)
+    return Optimum(actions, v, base + low, base + high, chain)
 
 
 def expected_utility(mdp: MDP, risk: Risk, y: float) -> Array:
@@ -179,23 +196,6 @@ def expected_utility(mdp: MDP, risk: Risk, y: float) -> Array:
         return mdp.expected(lambda r: risk.utility(r - y))
     worst = WORST_UTILITY / risk.risk_aversion
     return mdp.expected(lambda r: np.maximum(risk.utility(r - y), worst))
-
-
-def _backup(mdp: MDP, rewards: Array, values: Array, policy: Actions, residual: Array) -> int:
-    """`residual = T v - v`, greedy actions into `policy`; how many actions changed."""
-    table = mdp.transitions
-    if mdp.n_states > DIRECT_UP_TO:
-        from mvpi.tabular import kernels
-
-        table_arrays = _compiled_table(mdp)
-        return int(kernels.backup(*table_arrays, rewards, values, mdp.discount, policy, residual))
-    q = rewards + mdp.discount * (table @ values).reshape(rewards.shape)
-    states = np.arange(mdp.n_states)
-    best = q.max(axis=1)
-    better = best > q[states, policy]
-    policy[better] = q[better].argmax(axis=1)
-    residual[:] = best - values
-    return int(np.count_nonzero(better))
 
 
 def _counted(mdp: MDP, noise: Array, tolerance: float) -> slice | npt.NDArray[np.bool_]:
@@ -227,43 +227,8 @@ def _bound_with_outliers(
     left_out[counted] = False
     raised = values + np.where(left_out, 4.0 * noise / (1.0 - mdp.discount), 0.0)
     residual = np.empty_like(values)
-    _backup(mdp, rewards, raised, policy, residual)
+    backup(mdp, rewards, raised, policy, residual)
     return float(residual.max())
-
-
-def _spread_news(mdp: MDP, rewards: Array) -> Array:
-    """Values to start from: the worst possible, swept until news of better has reached all states.
-
-    Where the reward is far away, a policy that has not heard of it is not worth evaluating.
-    """
-    worst = float(rewards.min()) / (1.0 - mdp.discount)
-    v = np.full(mdp.n_states, worst)
-    unaware = mdp.n_states
-    while True:
-        _sweep_both_ways(mdp, rewards, v, 1)
-        still_unaware = int(np.count_nonzero(v <= worst + 1e-9 * abs(worst)))
-        if still_unaware in (0, unaware):
-            return v
-        unaware = still_unaware
-
-
-def _sweep_both_ways(mdp: MDP, rewards: Array, values: Array, times: int) -> None:
-    if times == 0:
-        return
-    from mvpi.tabular import kernels
-
-    table = _compiled_table(mdp)
-    for downwards in (False, True) * times:
-        kernels.sweep(*table, rewards, values.copy(), values, mdp.discount, downwards)
-
-
-def _compiled_table(mdp: MDP) -> tuple[npt.NDArray[Any], ...]:
-    """The blocks and the transition table as the kernels take them."""
-    from mvpi.tabular import kernels
-
-    table = mdp.transitions
-    indptr, indices = kernels.unsigned(table.indptr), kernels.unsigned(table.indices)
-    return kernels.partition(mdp.n_states), indptr, indices, table.data
 
 
 def _joined(mdp: MDP, policy: Actions, rewards: Array, insist: bool = False) -> Actions:

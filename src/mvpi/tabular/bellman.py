@@ -1,0 +1,114 @@
+"""The optimality operator `T v = max over actions of r + g P v`, and what improves values by it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mvpi.tabular.chain import DIRECT_UP_TO
+from mvpi.tabular.mdp import MDP
+
+Array = npt.NDArray[np.float64]
+Actions = npt.NDArray[np.int64]
+
+_BUSY = 1e-3
+"""A state is improved locally if its residual is more than this share of the span."""
+_MARGIN = 200
+"""States on both sides of the busy ones that take part."""
+_SHARE = 0.2
+"""Largest share of all states that is still local."""
+_IMPROVEMENTS = 50
+
+
+def backup(mdp: MDP, rewards: Array, values: Array, policy: Actions, residual: Array) -> int:
+    """`residual = T v - v`, greedy actions into `policy`; how many actions changed."""
+    table = mdp.transitions
+    if mdp.n_states > DIRECT_UP_TO:
+        from mvpi.tabular import kernels
+
+        table_arrays = _compiled_table(mdp)
+        return int(kernels.backup(*table_arrays, rewards, values, mdp.discount, policy, residual))
+    q = rewards + mdp.discount * (table @ values).reshape(rewards.shape)
+    states = np.arange(mdp.n_states)
+    best = q.max(axis=1)
+    better = best > q[states, policy]
+    policy[better] = q[better].argmax(axis=1)
+    residual[:] = best - values
+    return int(np.count_nonzero(better))
+
+
+def spread_news(mdp: MDP, rewards: Array) -> Array:
+    """Values to start from: the worst possible, swept until news of better has reached all states.
+
+    Where the reward is far away, a policy that has not heard of it is not worth evaluating.
+    """
+    worst = float(rewards.min()) / (1.0 - mdp.discount)
+    v = np.full(mdp.n_states, worst)
+    unaware = mdp.n_states
+    while True:
+        sweep_both_ways(mdp, rewards, v, 1)
+        still_unaware = int(np.count_nonzero(v <= worst + 1e-9 * abs(worst)))
+        if still_unaware in (0, unaware):
+            return v
+        unaware = still_unaware
+
+
+def sweep_both_ways(mdp: MDP, rewards: Array, values: Array, times: int) -> None:
+    if times == 0:
+        return
+    from mvpi.tabular import kernels
+
+    table = _compiled_table(mdp)
+    for downwards in (False, True) * times:
+        kernels.sweep(*table, rewards, values.copy(), values, mdp.discount, downwards)
+
+
+def _compiled_table(mdp: MDP) -> tuple[npt.NDArray[Any], ...]:
+    """The blocks and the transition table as the kernels take them."""
+    from mvpi.tabular import kernels
+
+    table = mdp.transitions
+    indptr, indices = kernels.unsigned(table.indptr), kernels.unsigned(table.indices)
+    return kernels.partition(mdp.n_states), indptr, indices, table.data
+
+
+def is_local(mdp: MDP) -> bool:
+    """Whether all transitions lead to neighbouring states, so that policies can improve locally."""
+    from mvpi.tabular.linear import is_narrow
+
+    return mdp.n_states > DIRECT_UP_TO and mdp.discount < 1.0 and is_narrow(mdp.bandwidths)
+
+
+def improve_locally(
+    mdp: MDP, rewards: Array, values: Array, policy: Actions, residual: Array
+) -> None:
+    """Policy iteration where improvements are possible, if that is in a few neighbouring states.
+
+    The values of all other states are left as they are, their residuals are kept up to date.
+    """
+    from mvpi.tabular import kernels
+    from mvpi.tabular.linear import Banded
+
+    busy = np.flatnonzero(residual > residual.min() + _BUSY * np.ptp(residual))
+    first, last = max(int(busy[0]) - _MARGIN, 0), min(int(busy[-1]) + _MARGIN, mdp.n_states)
+    if last - first > _SHARE * mdp.n_states:
+        return
+    _, *table = _compiled_table(mdp)
+
+    def improve(start: int, end: int) -> int:
+        block = np.array([max(start, 0), min(end, mdp.n_states)])
+        changed = kernels.backup(block, *table, rewards, values, mdp.discount, policy, residual)
+        return int(changed)
+
+    inside = slice(first, last)
+    pairs = np.arange(first, last) * mdp.n_actions
+    for _ in range(_IMPROVEMENTS):
+        rows = pairs + policy[inside]
+        system = Banded(mdp.transitions, rows, mdp.bandwidths, first, mdp.discount)
+        values[inside] += system.solve_directly(residual[inside])
+        if improve(first, last) == 0:
+            break
+    below, above = mdp.bandwidths
+    improve(first - above, last + below)
