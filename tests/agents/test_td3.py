@@ -1,0 +1,222 @@
+"""MVPI-TD3: its update against one written by hand, its rewards, problems with known answers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+import mvpi
+from mvpi import stats
+from mvpi.agents import td3
+from mvpi.agents.networks import MLP, arrays_of
+from mvpi.agents.settings import TD3Settings
+from mvpi.envs import Markowitz
+from mvpi.risk import CVaR, Entropic, MeanVariance, Risk, VarianceBudget
+
+Array = npt.NDArray[np.float64]
+Layers = list[tuple[Array, Array]]
+
+SEEN, ACTIONS, BATCH = 3, 2, 7
+SETTINGS = TD3Settings(hidden=(6, 5), batch_size=BATCH, learning_rate=0.01, tau=0.1, gamma=0.9)
+TINY: dict[str, Any] = {
+    "hidden": (8, 8),
+    "learning_starts": 50,
+    "batch_size": 8,
+    "evaluation_every": 200,
+    "evaluation_episodes": 2,
+}
+
+
+class Reference:
+    """TD3 in float64 numpy, gradients by hand: the other route to the same numbers."""
+
+    def __init__(self, net: td3.Networks) -> None:
+        self.actor = layers(net.actor)
+        self.critics = [layers(critic) for critic in net.critics]
+        self.target_actor = layers(net.target_actor)
+        self.target_critics = [layers(critic) for critic in net.target_critics]
+        self.adam: dict[int, tuple[int, list[Array], list[Array]]] = {}
+
+    def update(self, rows: Array, noise: Array, actor_too: bool) -> None:
+        s, a, r, continues, following = np.split(
+            rows, np.cumsum([SEEN, ACTIONS, 1, 1]).tolist(), axis=1
+        )
+        smoothed = np.clip(np.tanh(forward(self.target_actor, following)[-1]) + noise, -1, 1)
+        both = np.hstack([following, smoothed])
+        smaller = np.minimum(*(forward(c, both)[-1] for c in self.target_critics))
+        target = r + SETTINGS.gamma * continues * smaller
+        for i, critic in enumerate(self.critics):
+            units = forward(critic, np.hstack([s, a]))
+            _, gradients = backward(critic, units, 2.0 * (units[-1] - target) / len(rows))
+            self.step(i, critic, gradients)
+        if actor_too:
+            units = forward(self.actor, s)
+            chosen = np.tanh(units[-1])
+            valued = forward(self.critics[0], np.hstack([s, chosen]))
+            slope, _ = backward(self.critics[0], valued, np.full((len(rows), 1), -1 / len(rows)))
+            _, gradients = backward(self.actor, units, slope[:, SEEN:] * (1 - chosen**2))
+            self.step(-1, self.actor, gradients)
+            pairs = zip(
+                [self.target_actor, *self.target_critics], [self.actor, *self.critics], strict=True
+            )
+            for follower, leader in pairs:
+                for (w, b), (goal_w, goal_b) in zip(follower, leader, strict=True):
+                    w += SETTINGS.tau * (goal_w - w)
+                    b += SETTINGS.tau * (goal_b - b)
+
+    def step(self, key: int, network: Layers, gradients: Layers) -> None:
+        parameters = [p for layer in network for p in layer]
+        slopes = [g for layer in gradients for g in layer]
+        zeros = [np.zeros_like(p) for p in parameters]
+        count, m, v = self.adam.get(key, (0, zeros, [z.copy() for z in zeros]))
+        count += 1
+        for i, (p, g) in enumerate(zip(parameters, slopes, strict=True)):
+            m[i] = 0.9 * m[i] + 0.1 * g
+            v[i] = 0.999 * v[i] + 0.001 * g**2
+            unbiased = m[i] / (1 - 0.9**count), v[i] / (1 - 0.999**count)
+            p -= SETTINGS.learning_rate * unbiased[0] / (np.sqrt(unbiased[1]) + 1e-8)
+        self.adam[key] = (count, m, v)
+
+
+def layers(network: MLP) -> Layers:
+    pairs = zip(network.weights, network.biases, strict=True)
+    return [(np.array(w, np.float64), np.array(b, np.float64)) for w, b in pairs]
+
+
+def forward(network: Layers, x: Array) -> list[Array]:
+    """The input, the units of every hidden layer, and the output."""
+    units = [x]
+    for i, (w, b) in enumerate(network):
+        x = x @ w + b
+        units.append(x if i == len(network) - 1 else np.maximum(x, 0.0))
+        x = units[-1]
+    return units
+
+
+def backward(network: Layers, units: list[Array], slope: Array) -> tuple[Array, Layers]:
+    """Gradients with respect to the input and to the parameters."""
+    gradients: Layers = []
+    for (w, _), inputs, outputs in reversed(list(zip(network, units[:-1], units[1:], strict=True))):
+        if gradients:
+            slope = slope * (outputs > 0)
+        gradients.insert(0, (inputs.T @ slope, slope.sum(axis=0)))
+        slope = slope @ w.T
+    return slope, gradients
+
+
+@pytest.mark.parametrize("delay", [1, 2, 3])
+def test_update_is_the_one_written_by_hand(delay: int) -> None:
+    settings = replace(SETTINGS, policy_delay=delay, train_freq=2 * delay)
+    rng = np.random.default_rng(delay)
+    net = td3.initial_networks(rng, SEEN, ACTIONS, settings)
+    by_hand = Reference(net)
+    rows = rng.standard_normal((2 * delay, BATCH, 2 * SEEN + ACTIONS + 2)).astype(np.float32)
+    rows[..., SEEN + ACTIONS + 1] = rng.integers(2, size=rows.shape[:2])
+    noise = rng.uniform(-0.5, 0.5, (2 * delay, BATCH, ACTIONS)).astype(np.float32)
+    net, _ = td3.update(net, jnp.asarray(rows), jnp.asarray(noise), settings)
+    for k, (batch, smoothing) in enumerate(zip(rows, noise, strict=True)):
+        by_hand.update(batch.astype(np.float64), smoothing, actor_too=(k + 1) % delay == 0)
+    for ours, expected in (
+        (net.actor, by_hand.actor),
+        (net.critics[0], by_hand.critics[0]),
+        (net.critics[1], by_hand.critics[1]),
+        (net.target_actor, by_hand.target_actor),
+        (net.target_critics[1], by_hand.target_critics[1]),
+    ):
+        for (w, b), (expected_w, expected_b) in zip(layers(ours), expected, strict=True):
+            np.testing.assert_allclose(w, expected_w, rtol=2e-3, atol=2e-5)
+            np.testing.assert_allclose(b, expected_b, rtol=2e-3, atol=2e-5)
+
+
+class Watched(td3.TD3Learner):
+    """A learner that notes what reaches the update."""
+
+    seen: list[tuple[npt.NDArray[np.float32], npt.NDArray[np.float32], float, Array]]
+
+    def _learn(self) -> None:
+        state = self.rng.bit_generator.state
+        raw = self.replay.draw(self.rng, self.settings.train_freq, self.settings.batch_size)
+        self.rng.bit_generator.state = state
+        window = self.window.rewards.copy()
+        original = td3.update
+
+        def note(net: Any, rows: Any, noise: Any, settings: Any) -> Any:
+            self.seen.append((raw, rows.copy(), self.y, window))
+            return original(net, rows, noise, settings)
+
+        td3.update = note
+        try:
+            super()._learn()
+        finally:
+            td3.update = original
+
+
+@pytest.mark.parametrize(
+    "risk", [MeanVariance(0.0), MeanVariance(2.0), CVaR(0.2), Entropic(0.5), VarianceBudget(0.1)]
+)
+def test_the_update_sees_augmented_rewards_and_the_replay_raw_ones(risk: Risk) -> None:
+    class Agent(mvpi.TD3):
+        learner_type = Watched
+
+    Watched.seen = []
+    agent = Agent("mvpi/Markowitz-v0", risk=risk, window=64, **TINY).learn(300)
+    learner = agent._learner
+    assert len(Watched.seen) == 25
+    for raw, rows, y, window in Watched.seen:
+        assert y == pytest.approx(risk.dual(window))
+        reward = learner.replay.reward
+        current = risk
+        if isinstance(risk, VarianceBudget):
+            assert learner.risk.risk_aversion == 0.0  # 1,000 steps have not passed
+        np.testing.assert_array_equal(
+            rows[..., reward], current.augment(raw[..., reward], y).astype(np.float32)
+        )
+        others = np.delete(np.arange(rows.shape[-1]), reward)
+        np.testing.assert_array_equal(rows[..., others], raw[..., others])
+
+
+def test_y_is_of_the_most_recent_rewards() -> None:
+    agent = mvpi.TD3("mvpi/Markowitz-v0", risk=1.0, window=40, **TINY).learn(200)
+    learner = agent._learner
+    recent = learner.replay.rows[160:200, learner.replay.reward]
+    assert learner.y == pytest.approx(stats.mean(recent), rel=1e-6)
+
+
+def test_the_same_seed_gives_the_same_agent_and_another_another() -> None:
+    def weights(seed: int) -> list[bytes]:
+        agent = mvpi.TD3("mvpi/Markowitz-v0", risk=1.0, seed=seed, **TINY).learn(120)
+        return [array.tobytes() for array in arrays_of(agent._learner.net).values()]
+
+    assert weights(1) == weights(1)
+    assert weights(1) != weights(2)
+
+
+def test_learning_in_two_calls_is_learning_in_one() -> None:
+    once = mvpi.TD3("mvpi/Markowitz-v0", risk=1.0, **TINY).learn(330)
+    twice = mvpi.TD3("mvpi/Markowitz-v0", risk=1.0, **TINY).learn(155).learn(330)
+    np.testing.assert_array_equal(once.predict(np.ones(1)), twice.predict(np.ones(1)))
+
+
+def test_a_variance_budget_raises_the_risk_aversion_while_it_is_exceeded() -> None:
+    rows: list[dict[str, Any]] = []
+    agent = mvpi.TD3("mvpi/Markowitz-v0", risk=VarianceBudget(1e-4), budget_every=50, **TINY)
+    agent.learn(600, on_row=rows.append)
+    prices = [row["risk_aversion"] for row in rows]
+    assert prices == sorted(prices)
+    assert 0 < prices[0] < prices[-1]
+
+
+@pytest.mark.parametrize("risk", [MeanVariance(1.0), Entropic(2.0)])
+def test_it_finds_the_best_portfolio(risk: Risk) -> None:
+    problem = Markowitz()
+    agent = mvpi.TD3(
+        Markowitz, risk=risk, hidden=(64, 64), learning_starts=1_000, window=2_000, gamma=0.9
+    )
+    agent.learn(12_000)
+    reached = problem.value(agent.predict(np.ones(1)), risk)
+    assert reached > 0.9 * problem.value(problem.best_action(risk), risk)

@@ -1,0 +1,88 @@
+"""Evaluations: statistics are those of the rewards, and episodes do not depend on each other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mvpi
+from mvpi import stats
+from mvpi.envs import FourState, Markowitz
+
+
+class Fixed:
+    """A policy that always does the same, as Stable-Baselines3 would say it or as we do."""
+
+    def __init__(self, action: Any, as_tuple: bool = False) -> None:
+        self.action = action
+        self.as_tuple = as_tuple
+
+    def predict(self, observation: Any) -> Any:
+        return (self.action, None) if self.as_tuple else self.action
+
+
+def test_statistics_are_those_of_the_rewards() -> None:
+    result = mvpi.evaluate(Fixed(np.array([0.5, 0.2])), Markowitz, episodes=30, seed=3)
+    assert result.returns.shape == (30,)
+    assert result.rewards.shape == (3_000,)
+    np.testing.assert_allclose(result.rewards.reshape(30, 100).sum(axis=1), result.returns)
+    assert result.mean == pytest.approx(result.returns.mean())
+    assert result.variance == pytest.approx(result.returns.var())
+    assert result.deviation == pytest.approx(result.returns.std())
+    assert result.sharpe == pytest.approx(result.returns.mean() / result.returns.std())
+    assert result.worst == result.returns.min()
+    assert result.cvar(0.1) == pytest.approx(np.sort(result.returns)[:3].mean())
+    assert result.value(2.0) == pytest.approx(result.mean - 2 * result.variance)
+    assert result.reward_value(2.0) == pytest.approx(
+        result.rewards.mean() - 2 * result.rewards.var()
+    )
+
+
+def test_an_episode_does_not_depend_on_how_many_there_are() -> None:
+    agent = Fixed(np.array([0.5, 0.2]))
+    few = mvpi.evaluate(agent, Markowitz, episodes=3, seed=1)
+    many = mvpi.evaluate(agent, Markowitz, episodes=7, seed=1)
+    np.testing.assert_array_equal(few.returns, many.returns[:3])
+    other = mvpi.evaluate(agent, Markowitz, episodes=3, seed=2)
+    assert not np.isin(other.returns, many.returns).any()
+
+
+def test_actions_may_come_with_a_state() -> None:
+    plain, tupled = (mvpi.evaluate(Fixed(0, t), FourState, episodes=2) for t in (False, True))
+    np.testing.assert_array_equal(plain.returns, tupled.returns)
+
+
+def test_intervals_cover_at_their_rate() -> None:
+    """Of 95% intervals for the mean and the per-step variance, about 95% hold the truth."""
+    problem = Markowitz()
+    action = np.array([0.5, 0.2])
+    variance = float(action @ problem.covariance @ action)
+    agent, covered = Fixed(action), np.zeros(2)
+    for seed in range(60):
+        result = mvpi.evaluate(agent, Markowitz, episodes=25, seed=seed)
+        low, high = result.interval(stats.mean)
+        covered[0] += low <= 100 * action @ problem.mean <= high
+        low, high = result.reward_interval(stats.variance)
+        covered[1] += low <= variance <= high
+    assert (covered >= 50).all()
+
+
+def test_a_given_environment_is_left_alone() -> None:
+    env = Markowitz()
+    env.reset(seed=0)
+    state = env.np_random.bit_generator.state
+    mvpi.evaluate(Fixed(np.zeros(2)), env, episodes=2)
+    assert env.np_random.bit_generator.state == state
+
+
+@pytest.mark.parametrize("episodes", [0, -1, 1.5, "3", True])
+def test_episodes_must_be_a_count(episodes: Any) -> None:
+    with pytest.raises(mvpi.InputError, match="episodes must be a whole number >= 1"):
+        mvpi.evaluate(Fixed(0), FourState, episodes=episodes)
+
+
+def test_the_environment_must_be_known() -> None:
+    with pytest.raises(mvpi.InputError, match="env must be given"):
+        mvpi.evaluate(Fixed(0))
