@@ -7,10 +7,11 @@ BIN := .venv/bin
 INSTALL := $(BIN)/pip install -q --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: run test check bench clean help
+.PHONY: run test check bench bench-solver bench-training clean help
 
-run: .venv/.installed  ## show what the package does
-	@$(BIN)/python examples/first_look.py $(ARGS)
+run: .venv/.installed  ## show what the package does; ARGS="--seed 3" trains with another seed
+	@$(BIN)/python examples/first_look.py
+	@$(BIN)/python examples/risky_pendulum.py $(ARGS)
 
 test: .venv/.installed  ## run the tests; ARGS="-k risk" picks some, ARGS="-m ''" adds the slow ones
 	@$(BIN)/python -m pytest -n 2 $(ARGS)
@@ -20,8 +21,13 @@ check: .venv/.installed  ## lint, formatting, types
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 
-bench: .venv/.installed-bench  ## time the exact solver against other libraries
+bench: bench-solver bench-training  ## time the exact solver and the agents against other libraries
+
+bench-solver: .venv/.installed-bench
 	@$(BIN)/python benchmarks/solver.py $(ARGS)
+
+bench-training: .venv/.installed-bench
+	@$(BIN)/python benchmarks/training.py $(ARGS)
 
 clean:  ## remove .venv, caches, builds and out/
 	@rm -rf .venv out build dist src/*.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
