@@ -8,10 +8,10 @@ everything checked, and a random state that can be saved between episodes and re
 from __future__ import annotations
 
 import copy
-import math
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Any, Protocol
 
 import gymnasium as gym
@@ -22,7 +22,11 @@ from mvpi.envs import Task
 from mvpi.errors import EnvironmentFailure, InputError
 
 Env = gym.Env[Any, Any]
+Array = npt.NDArray[np.float64]
 Vector = npt.NDArray[np.float32]
+
+_LARGEST = float(np.finfo(np.float32).max)
+"""Rewards are stored as float32."""
 
 _OTHERWISE = "for such spaces plug the risk into another algorithm: mvpi.sb3.risk_averse"
 
@@ -67,6 +71,9 @@ class Made:
     def record(self) -> dict[str, Any]:
         if isinstance(self.make, Task):
             return {"id": self.make.id, "action_noise": float(self.make.action_noise)}
+        if isinstance(self.make, partial):
+            inner = Made(self.make.func).record
+            return inner | {"arguments": repr((self.make.args, self.make.keywords))}
         name = getattr(self.make, "__qualname__", type(self.make).__qualname__)
         return {"function": f"{getattr(self.make, '__module__', '')}.{name}"}
 
@@ -112,15 +119,26 @@ def as_source(env: str | Env | Callable[[], Env]) -> Source:
 
 @dataclass(frozen=True, eq=False)
 class Spaces:
-    """Flat observations, and a box of actions with finite bounds."""
+    """Flat observations, and a box of actions with finite bounds, in the box's own type."""
 
     observation_size: int
-    low: Vector
-    high: Vector
+    low: npt.NDArray[Any]
+    high: npt.NDArray[Any]
 
     @property
     def action_size(self) -> int:
         return self.low.size
+
+    @cached_property
+    def _centre_and_scale(self) -> tuple[Array, Array]:
+        low, high = 0.5 * self.low.astype(np.float64), 0.5 * self.high.astype(np.float64)
+        return high + low, high - low
+
+    def actions(self, x: Vector) -> npt.NDArray[Any]:
+        """What `x` in [-1, 1] means in the box: inside its bounds, of its type."""
+        centre, scale = self._centre_and_scale
+        # Rounding must not leave the box.
+        return np.clip(centre + scale * x, self.low, self.high).astype(self.low.dtype)
 
     @classmethod
     def of(cls, env: Env) -> Spaces:
@@ -133,6 +151,8 @@ class Spaces:
                 f"observations must be flat, got the shape {seen.shape}; wrap the environment in "
                 "gymnasium.wrappers.FlattenObservation"
             )
+        if 0 in (*seen.shape, *(done.shape or ())):
+            raise InputError(f"observations and actions must not be empty, got {seen} and {done}")
         if not np.issubdtype(seen.dtype, np.floating):
             raise InputError(f"observations must be floats, got {seen.dtype}; {_OTHERWISE}")
         if not isinstance(done, gym.spaces.Box):
@@ -146,8 +166,7 @@ class Spaces:
             )
         if not (done.low < done.high).all():
             raise InputError(f"actions need low < high in every dimension, got {done}")
-        low, high = done.low.astype(np.float32), done.high.astype(np.float32)
-        return cls(int(seen.shape[0]), low, high)
+        return cls(int(seen.shape[0]), done.low, done.high)
 
 
 class World:
@@ -160,9 +179,6 @@ class World:
     def __init__(self, env: Env, seed: int) -> None:
         self.env = env
         self.spaces = Spaces.of(env)
-        self._centre = 0.5 * (self.spaces.high.astype(np.float64) + self.spaces.low)
-        self._scale = 0.5 * (self.spaces.high.astype(np.float64) - self.spaces.low)
-        self._dtype = env.action_space.dtype
         self._shape = (self.spaces.observation_size,)
         self.fresh = True
         self.before_reset: list[dict[str, Any]] = []
@@ -170,19 +186,19 @@ class World:
 
     def step(self, action: Vector) -> tuple[Vector, float, bool, bool]:
         """Act with `action` in [-1, 1]; returns next observation, reward, terminated, truncated."""
-        a = (self._centre + self._scale * action).astype(self._dtype)
+        a = self.spaces.actions(action)
         try:
             observation, reward, terminated, truncated, _ = self.env.step(a)
-            r = float(reward)
+            r, terminated, truncated = float(reward), bool(terminated), bool(truncated)
         except (InputError, MemoryError):
             raise
         except Exception as error:
-            raise self._failure(f"raised {_name(error)} in step", error) from error
+            raise failure(self.env, f"raised {_name(error)} in step", error) from error
         self.fresh = False
         self.observation = self._checked(observation)
-        if not math.isfinite(r):
-            raise self._failure(f"returned the reward {r}")
-        return self.observation, r, bool(terminated), bool(truncated)
+        if not abs(r) <= _LARGEST:
+            raise failure(self.env, f"returned the reward {r}")
+        return self.observation, r, terminated, truncated
 
     def reset(self) -> Vector:
         """Begin the next episode; what the random state was before is kept for `state`."""
@@ -209,23 +225,31 @@ class World:
         try:
             observation, _ = self.env.reset(seed=seed)
         except Exception as error:
-            raise self._failure(f"raised {_name(error)} in reset", error) from error
+            raise failure(self.env, f"raised {_name(error)} in reset", error) from error
         self.observation = self._checked(observation)
         self.fresh = True
         return self.observation
 
     def _checked(self, observation: Any) -> Vector:
-        o = np.asarray(observation, dtype=np.float32)
+        """A copy as float32: the environment may go on using its own array."""
+        try:
+            with np.errstate(over="ignore", invalid="ignore"):
+                o = np.array(observation, dtype=np.float32)
+        except (TypeError, ValueError) as error:
+            raise failure(self.env, "returned an observation that is no array", error) from error
         if o.shape != self._shape:
-            raise self._failure(f"returned an observation of shape {o.shape}, not {self._shape}")
-        if not math.isfinite(o.sum()) and not np.isfinite(o).all():
+            what = f"returned an observation of shape {o.shape}, not {self._shape}"
+            raise failure(self.env, what)
+        if not np.isfinite(o).all():
             at = int(np.argmin(np.isfinite(o)))
-            raise self._failure(f"returned the observation {o[at]} at index {at}")
+            raise failure(self.env, f"returned the observation {o[at]} at index {at}")
         return o
 
-    def _failure(self, what: str, cause: Exception | None = None) -> EnvironmentFailure:
-        reason = "" if cause is None else f": {' '.join(str(cause).split())}"
-        return EnvironmentFailure(f"environment {self.env} {what}{reason}")
+
+def failure(env: Env, what: str, cause: Exception | None = None) -> EnvironmentFailure:
+    """The exception for what an environment did wrong, in one line."""
+    reason = "" if cause is None else f": {' '.join(str(cause).split())}"
+    return EnvironmentFailure(f"environment {env} {what}{reason}")
 
 
 def random_states(env: Env) -> Iterator[dict[str, Any]]:

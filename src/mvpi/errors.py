@@ -16,5 +16,9 @@ class EnvironmentFailure(RuntimeError):
     """
 
 
+class Divergence(RuntimeError):
+    """Training produced numbers that are not finite. Says at which step, and what to change."""
+
+
 class NoConvergence(RuntimeError):
     """A solve did not come to an end. The command line prints the message and exits with 1."""

@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from mvpi import stats
-from mvpi.environment import as_source
-from mvpi.errors import EnvironmentFailure, InputError
+from mvpi.environment import as_source, failure
+from mvpi.errors import InputError
 from mvpi.risk import Risk, as_risk
 from mvpi.stats import check_count
 
@@ -160,20 +160,37 @@ def run_episodes(
     episode = 0
     while True:
         sequence = np.random.SeedSequence([*seed, episode])
-        observation, _ = env.reset(seed=int(sequence.generate_state(1)[0]))
+        with _blamed_on(env):
+            observation, _ = env.reset(seed=int(sequence.generate_state(1)[0]))
         rewards: list[float] = []
         done = False
         while not done:
             action = predict(observation)
             # Stable-Baselines3 returns the action and the state of a recurrent policy.
             action = action[0] if isinstance(action, tuple) else action
-            observation, reward, terminated, truncated, _ = env.step(action)
-            rewards.append(float(reward))
-            done = terminated or truncated
+            with _blamed_on(env):
+                observation, reward, terminated, truncated, _ = env.step(action)
+                rewards.append(float(reward))
+                done = bool(terminated) or bool(truncated)
         if not np.isfinite(rewards).all():
-            raise EnvironmentFailure(f"{env} returned a reward that is not finite")
+            raise failure(env, "returned a reward that is not finite in an evaluation")
         yield np.array(rewards)
         episode += 1
+
+
+class _blamed_on:
+    """What an environment raises is its failure; cheaper than a generator at every step."""
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        self._env = env
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, Exception) and not isinstance(error, InputError | MemoryError):
+            what = f"raised {type(error).__name__} in an evaluation"
+            raise failure(self._env, what, error) from error
 
 
 def summarise(

@@ -15,6 +15,8 @@ from mvpi.errors import InputError
 
 Array = npt.NDArray[np.float64]
 
+_LARGEST_COUNT = 10**12
+
 
 def distribution(
     values: npt.ArrayLike, weights: npt.ArrayLike | None = None
@@ -122,20 +124,26 @@ def check_number(
         raise InputError(f"{rule}, got {value!r}")
     try:
         number = float(value)
-    except (TypeError, ValueError):
-        raise InputError(f"{rule}, got {value!r}") from None
+    except (TypeError, ValueError, OverflowError):
+        raise InputError(f"{rule}, got {str(value)[:80]}") from None
     if not (math.isfinite(number) and number > above and at_least <= number <= at_most):
         raise InputError(f"{rule}, got {number}")
     return number
 
 
 def check_count(value: int, name: str, *, at_least: int = 1) -> int:
-    """A whole number of at least `at_least`, or an `InputError`."""
+    """A whole number from `at_least` to 10^12 as an `int`, or an `InputError`."""
+    rule = f"{name} must be a whole number >= {at_least}"
     if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise InputError(f"{name} must be a whole number >= {at_least}, got {value!r}")
-    number = value.__index__()
+        raise InputError(f"{rule}, got {value!r}")
+    try:
+        number = value.__index__()
+    except TypeError:
+        raise InputError(f"{rule}, got {value!r}") from None
     if number < at_least:
-        raise InputError(f"{name} must be a whole number >= {at_least}, got {number}")
+        raise InputError(f"{rule}, got {number}")
+    if number > _LARGEST_COUNT:
+        raise InputError(f"{rule} and <= {_LARGEST_COUNT}, got {number:.3e}")
     return number
 
 

@@ -14,13 +14,13 @@ import numpy.typing as npt
 import mvpi
 from mvpi.agents.files import FORMAT
 from mvpi.agents.policy import Policy
-from mvpi.agents.run import OnRow, RunDirectory, train
+from mvpi.agents.run import Checkpoint, OnRow, RunDirectory, train
 from mvpi.agents.settings import CommonSettings, make_settings
 from mvpi.environment import Env, Made, Source, Spaces, as_source
 from mvpi.envs import Task
 from mvpi.errors import InputError
 from mvpi.risk import Risk, as_risk, parse_risk, risk_text
-from mvpi.stats import check_count
+from mvpi.stats import check_count, check_number
 
 S = TypeVar("S", bound=CommonSettings)
 
@@ -85,7 +85,7 @@ class Agent(Generic[S]):
             self._learn_in_directory(steps, Path(out), on_row)
         return self
 
-    def predict(self, observation: npt.ArrayLike) -> npt.NDArray[np.float32]:
+    def predict(self, observation: npt.ArrayLike) -> npt.NDArray[Any]:
         """The deterministic action for an observation, or actions for a batch of them."""
         return self.policy.predict(observation)
 
@@ -124,36 +124,41 @@ class Agent(Generic[S]):
             )
         directory = RunDirectory(out, self.config())
         try:
-            finished = self._finished(directory, steps)
+            checkpoint = directory.checkpoint()
+            finished = self._finished(directory, checkpoint, steps)
             if finished is not None:
                 self._loaded = finished, steps
                 return
-            checkpoint = directory.checkpoint()
             learner = self._new_learner(directory.path, checkpoint)
             try:
                 directory.keep_rows(learner.steps, steps, self.settings.evaluation_every)
                 self._loaded, self._learner = None, learner
                 train(learner, steps, directory, self.save, on_row)
                 self.save(directory.policy)
-                self._loaded = learner.policy, steps
             finally:
+                # Whatever happened, the agent goes on acting as it learned to.
+                self._loaded, self._learner = (learner.policy, learner.steps), None
                 learner.close()
-                self._learner = None
         finally:
             directory.close()
 
-    def _finished(self, directory: RunDirectory, steps: int) -> Policy | None:
+    def _finished(
+        self, directory: RunDirectory, checkpoint: Checkpoint | None, steps: int
+    ) -> Policy | None:
         """The policy in the directory, if it has learned all its steps already."""
-        if not directory.policy.exists():
-            return None
-        policy, record = Policy.load(directory.policy)
-        done = record.get("steps")
-        if type(done) is int and done > steps:
+        policy: Policy | None = None
+        record: dict[str, Any] = {}
+        if directory.policy.exists():
+            policy, record = Policy.load(directory.policy)
+        reached = [record.get("steps"), checkpoint and checkpoint[1].get("steps")]
+        done = max((n for n in reached if type(n) is int), default=0)
+        if done > steps:
             raise InputError(
                 f"{directory.path} already holds {done} steps, more than the {steps} asked "
                 "for; use another directory"
             )
-        return policy if done == steps else None
+        complete = record.get("steps") == steps and directory.has_row(steps)
+        return policy if complete else None
 
     def _new_learner(self, *directory_and_checkpoint: Any) -> Any:
         return self.learner_type(
@@ -205,7 +210,9 @@ def _source_of(record: dict[str, Any]) -> Source | None:
     name, noise = record.get("id"), record.get("action_noise", 0.0)
     if not isinstance(name, str) or ":" in name:
         return None
-    return Made(Task(name, noise))
+    if not name.isprintable():
+        raise InputError(f"the environment id is not readable: {name!r}")
+    return Made(Task(name, check_number(noise, "action_noise", at_least=0.0)))
 
 
 def _number(value: Any) -> Any:

@@ -6,6 +6,7 @@ written anywhere. Whatever is wrong with a file is one `InputError`.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Mapping
@@ -24,7 +25,10 @@ Arrays = dict[str, npt.NDArray[Any]]
 FORMAT = 1
 """Raised when files change in a way older programs cannot read."""
 _KEY = "mvpi"
-_DTYPES = {np.dtype(t) for t in (np.float32, np.float64, np.int32, np.int64, np.uint32, np.uint64)}
+_DTYPES = {
+    np.dtype(t)
+    for t in (np.float16, np.float32, np.float64, np.int32, np.int64, np.uint32, np.uint64)
+}
 
 
 def write_file(path: Path, data: bytes) -> None:
@@ -47,11 +51,19 @@ def write_json(path: Path, record: Mapping[str, Any]) -> None:
     write_file(path, (json.dumps(record, indent=2, allow_nan=False) + "\n").encode())
 
 
+def read_text(path: Path) -> str:
+    """The text in a file, or an `InputError`."""
+    try:
+        return _bytes_of(path).decode()
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is damaged: {_short(error)}") from None
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """The JSON object in a file, or an `InputError`."""
     try:
-        record = json.loads(_bytes_of(path).decode())
-    except (UnicodeDecodeError, ValueError, RecursionError) as error:
+        record = json.loads(read_text(path))
+    except (json.JSONDecodeError, RecursionError) as error:
         raise InputError(f"{path} is damaged: {_short(error)}") from None
     if not isinstance(record, dict):
         raise InputError(f"{path} is damaged: it does not hold a JSON object")
@@ -60,9 +72,10 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def write_arrays(path: Path, kind: str, arrays: Arrays, record: Mapping[str, Any]) -> None:
     """Arrays and a record in one file; `kind` says what they are."""
-    facts = json.dumps({"format": FORMAT, "kind": kind, **record}, allow_nan=False)
-    contiguous = {name: np.ascontiguousarray(a) for name, a in arrays.items()}
-    write_file(path, safetensors.numpy.save(contiguous, metadata={_KEY: facts}))
+    contiguous = {name: np.asarray(a, order="C") for name, a in arrays.items()}
+    facts = {"format": FORMAT, "kind": kind, "checksum": _checksum(contiguous), **record}
+    metadata = {_KEY: json.dumps(facts, allow_nan=False)}
+    write_file(path, safetensors.numpy.save(contiguous, metadata=metadata))
 
 
 def read_arrays(path: Path, kind: str) -> tuple[Arrays, dict[str, Any]]:
@@ -77,8 +90,8 @@ def read_arrays(path: Path, kind: str) -> tuple[Arrays, dict[str, Any]]:
         raise InputError(f"{path} is not a file of mvpi: its format is {_short(repr(version))}")
     if version > FORMAT:
         raise InputError(
-            f"{path} is of the newer format {version}, this program reads up to {FORMAT}; "
-            "update mvpi"
+            f"{path} is of the newer format {_short(version)}, this program reads up to "
+            f"{FORMAT}; update mvpi"
         )
     if found != kind:
         raise InputError(f"{path} holds a {_short(repr(found))}, not a {kind}")
@@ -88,7 +101,9 @@ def read_arrays(path: Path, kind: str) -> tuple[Arrays, dict[str, Any]]:
         raise InputError(f"{path} is damaged: {_short(error)}") from None
     for name, array in arrays.items():
         if array.dtype not in _DTYPES:
-            raise InputError(f"{path} is damaged: {_short(name)} is of type {array.dtype}")
+            raise InputError(f"{path} is damaged: {_short(name)!r} is of type {array.dtype}")
+    if record.get("checksum") != _checksum(arrays):
+        raise InputError(f"{path} is damaged: its numbers do not match its checksum")
     return arrays, record
 
 
@@ -102,6 +117,14 @@ def take(arrays: Arrays, name: str, shape: tuple[int, ...], path: Path) -> npt.N
     if not np.isfinite(array).all():
         raise InputError(f"{path} is damaged: {name} is not finite")
     return array
+
+
+def _checksum(arrays: Arrays) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for name in sorted(arrays):
+        digest.update(f"{name} {arrays[name].dtype} {arrays[name].shape} ".encode())
+        digest.update(arrays[name].tobytes())
+    return digest.hexdigest()
 
 
 def _bytes_of(path: Path) -> bytes:

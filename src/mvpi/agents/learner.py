@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
@@ -16,9 +17,10 @@ from mvpi.agents.networks import arrays_of, with_arrays
 from mvpi.agents.policy import Policy
 from mvpi.agents.settings import CommonSettings
 from mvpi.environment import Source, World
-from mvpi.errors import InputError
+from mvpi.errors import Divergence, InputError
 from mvpi.evaluation import Evaluation, run_episodes, summarise
 from mvpi.risk import Risk, VarianceBudget
+from mvpi.stats import check_count
 
 S = TypeVar("S", bound=CommonSettings)
 Rest = Callable[[], bool]
@@ -50,27 +52,30 @@ class Learner(ABC, Generic[S]):
     ) -> None:
         if isinstance(risk, VarianceBudget) and risk.limit <= 0:
             raise InputError(f"an agent needs a variance limit > 0, got {risk.limit:g}")
-        self._source = source
         self.settings = settings
         self.risk = risk
         self.seed = seed
         self.directory = directory
         self.rng = np.random.default_rng([seed, _TRAINING])
-        self.world = World(source.training(), int(self.rng.integers(2**31)))
-        self._watched = source.evaluation()
         self.steps = self.episodes = 0
         self.y = 0.0
         self.begin_period()
-        if checkpoint is None:
-            self.begin()
-        else:
-            self.steps = int(checkpoint[1]["steps"])
-            self.begin()
-            self._restore(*checkpoint)
+        self._opened = ExitStack()
+        with ExitStack() as stack:
+            env = source.training()
+            stack.callback(source.close, env)
+            self._watched = source.evaluation()
+            stack.callback(self._watched.close)
+            self.world = World(env, int(self.rng.integers(2**31)))
+            if checkpoint is None:
+                self.begin(stack)
+            else:
+                self._restore(*checkpoint, stack)
+            self._opened = stack.pop_all()  # nothing failed: they stay open until `close`
 
     @abstractmethod
-    def begin(self) -> None:
-        """Make networks and storage; sets `policy`."""
+    def begin(self, opened: ExitStack) -> None:
+        """Make networks and storage, set the policy; `opened` closes files at the end."""
 
     @abstractmethod
     def advance(self, until: int, rest: Rest) -> None:
@@ -99,8 +104,21 @@ class Learner(ABC, Generic[S]):
         return self._watch(_EVALUATION, episodes=self.settings.evaluation_episodes)
 
     def add_losses(self, losses: npt.NDArray[np.float32]) -> None:
+        self._check_finite(losses)
         self._losses += losses
         self._updates += 1
+
+    def set_policy(self, policy: Policy) -> None:
+        """Act with this policy from now on."""
+        self._check_finite(*policy.weights, *policy.biases)
+        self.policy = policy
+
+    def _check_finite(self, *arrays: npt.NDArray[np.float32]) -> None:
+        if not all(np.isfinite(array).all() for array in arrays):
+            raise Divergence(
+                f"training diverged before step {self.steps}: a network is not finite any more; "
+                "lower the learning_rate, the risk aversion or the scale of the rewards"
+            )
 
     def metrics(self) -> dict[str, float | None]:
         """What the training itself can say of the time since the last evaluation."""
@@ -139,8 +157,7 @@ class Learner(ABC, Generic[S]):
 
     def close(self) -> None:
         """Close the environments made for this run, and files."""
-        self._source.close(self.world.env)
-        self._watched.close()
+        self._opened.close()
 
     def hold_to_budget(self) -> None:
         """Dual ascent: raise the risk aversion while the policy's variance is above the limit.
@@ -159,15 +176,23 @@ class Learner(ABC, Generic[S]):
         shown = run_episodes(self.policy.predict, self._watched, self.seed, purpose, self.steps)
         return summarise(shown, episodes=episodes, steps=steps)
 
-    def _restore(self, arrays: Arrays, record: dict[str, Any], path: Path) -> None:
+    def _restore(
+        self, arrays: Arrays, record: dict[str, Any], path: Path, opened: ExitStack
+    ) -> None:
         try:
+            self.steps = check_count(record["steps"], "steps")
+            self.begin(opened)
             self.episodes, self.y = int(record["episodes"]), float(record["y"])
-            self._losses, self._updates = np.array(record["losses"]), int(record["updates"])
+            self._updates = check_count(record["updates"], "updates", at_least=0)
+            self._losses = np.array(record["losses"], np.float64) + np.zeros(len(self.loss_names))
             self.rng.bit_generator.state = record["random"]
             if isinstance(self.risk, VarianceBudget):
                 self.risk = replace(self.risk, risk_aversion=record["risk_aversion"])
             tree, _ = self.arrays()
             self.restore_arrays(with_arrays(tree, arrays, path), arrays)
             self.world.restore(record["world"])
-        except (KeyError, TypeError) as error:
-            raise InputError(f"{path} is damaged: {type(error).__name__} {error}") from None
+        except InputError:
+            raise
+        except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
+            reason = " ".join(str(error).split())[:120]
+            raise InputError(f"{path} is damaged: {type(error).__name__} {reason}") from None

@@ -43,17 +43,18 @@ class Policy:
         x += self.biases[-1]
         return np.tanh(x, out=x)
 
-    def predict(self, observation: npt.ArrayLike) -> Vector:
+    def predict(self, observation: npt.ArrayLike) -> npt.NDArray[Any]:
         """The action for an observation, or a batch of actions for a batch of them."""
-        o = np.asarray(observation, dtype=np.float32)
         size = self.spaces.observation_size
+        try:
+            o = np.asarray(observation, dtype=np.float32)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"observation must be an array of numbers: {error}") from None
         if o.ndim not in (1, 2) or o.shape[-1] != size:
             raise InputError(
                 f"observation must have the shape ({size},) or (n, {size}), got {o.shape}"
             )
-        low, high = self.spaces.low, self.spaces.high
-        # Rounding must not leave the box.
-        return np.clip(0.5 * (high + low) + 0.5 * (high - low) * self(o), low, high)
+        return self.spaces.actions(self(o))
 
     def save(self, path: Path, record: dict[str, Any]) -> None:
         """Write the policy and whatever else `record` says of it."""
@@ -75,14 +76,12 @@ class Policy:
         ):
             raise InputError(f"{path} is damaged: the sizes of its layers are missing or wrong")
         low, high = (take(arrays, name, (sizes[-1],), path) for name in ("low", "high"))
-        if not (low < high).all():
-            raise InputError(f"{path} is damaged: low is not below high")
+        if low.dtype != high.dtype or low.dtype.kind != "f" or not (low < high).all():
+            raise InputError(f"{path} is damaged: low and high bound no box of actions")
         shapes = list(pairwise(sizes))
         weights = (take(arrays, f"weight.{i}", shape, path) for i, shape in enumerate(shapes))
         biases = (take(arrays, f"bias.{i}", shape[1:], path) for i, shape in enumerate(shapes))
-        spaces = Spaces(sizes[0], _float32(low), _float32(high))
-        return cls(spaces, tuple(map(_float32, weights)), tuple(map(_float32, biases))), record
-
-
-def _float32(array: npt.NDArray[Any]) -> Vector:
-    return np.asarray(array, dtype=np.float32)
+        parameters = tuple(weights), tuple(biases)
+        if any(p.dtype != np.float32 for group in parameters for p in group):
+            raise InputError(f"{path} is damaged: its weights are not float32")
+        return cls(Spaces(sizes[0], low, high), *parameters), record

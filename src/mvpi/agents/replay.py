@@ -10,6 +10,7 @@ appended to a journal, from which resuming puts them back.
 
 from __future__ import annotations
 
+import io
 import mmap
 import os
 from pathlib import Path
@@ -105,7 +106,8 @@ class _Files:
         self._total = self._size * self._row_bytes
         path = directory / "replay.rows"
         if count == 0:
-            path.unlink(missing_ok=True)
+            for old in (path, *directory.glob("replaced-*.rows")):
+                old.unlink(missing_ok=True)
         elif not path.is_file() or path.stat().st_size != self._total:
             raise InputError(
                 f"{path} is missing or has another size than the checkpoint says; the run cannot "
@@ -124,7 +126,7 @@ class _Files:
         """Before the row of transition `count` is written: journal the old one, reserve disk."""
         if count >= self._size:
             if self._journaled_to <= count < self._journal_start + self._size:
-                self._journal.write(self.rows[count % self._size].tobytes())
+                _write_all(self._journal, self.rows[count % self._size].tobytes())
                 self._journaled_to = count + 1
         elif (count + 1) * self._row_bytes > self._reserved:
             self._reserve(count + 1)
@@ -164,7 +166,7 @@ class _Files:
             return
         width = self._row_bytes // 4
         entries = np.fromfile(path, np.float32)
-        entries = entries[: entries.size // width * width].reshape(-1, width)
+        entries = entries[: entries.size // width * width].reshape(-1, width)[: self._size]
         start = max(count, self._size)
         self.rows[(start + np.arange(len(entries))) % self._size] = entries
         self._journal = path.open("r+b", buffering=0)
@@ -176,3 +178,9 @@ class _Files:
 
     def _journal_path(self, count: int) -> Path:
         return self._directory / f"replaced-{count}.rows"
+
+
+def _write_all(file: io.FileIO, data: bytes) -> None:
+    """A short write is not an error to the system, but half an entry here: go on until it is."""
+    while data:
+        data = data[file.write(data) :]

@@ -31,6 +31,7 @@ from mvpi.agents.files import (
     Arrays,
     read_arrays,
     read_json,
+    read_text,
     write_arrays,
     write_file,
     write_json,
@@ -39,6 +40,7 @@ from mvpi.agents.learner import Learner
 from mvpi.errors import EnvironmentFailure, InputError
 
 Row = dict[str, float | int | None]
+Checkpoint = tuple[Arrays, dict[str, Any], Path]
 OnRow = Callable[[Row], None]
 
 CHECKPOINT = "checkpoint"
@@ -54,9 +56,12 @@ class RunDirectory:
 
     def __init__(self, path: Path, config: dict[str, Any]) -> None:
         self.path = path
+        lock = path / ".lock"
         try:
             path.mkdir(parents=True, exist_ok=True)
-            self._lock = (path / ".lock").open("w")
+            if lock.exists() and not lock.is_file():
+                raise InputError(f"{lock} is not a file; use another directory")
+            self._lock = lock.open("w")
         except OSError as error:
             raise InputError(f"cannot write to the directory {path}: {error.strerror}") from None
         try:
@@ -85,7 +90,7 @@ class RunDirectory:
     def _checkpoint(self) -> Path:
         return self.path / f"{CHECKPOINT}.safetensors"
 
-    def checkpoint(self) -> tuple[Arrays, dict[str, Any], Path] | None:
+    def checkpoint(self) -> Checkpoint | None:
         """What the last checkpoint holds; None before the first."""
         if not self._checkpoint.exists():
             return None
@@ -100,18 +105,22 @@ class RunDirectory:
     def keep_rows(self, done: int, wanted: int, every: int) -> None:
         """Drop rows of `metrics.csv` that a run resumed at step `done` will write again, and the
         last row of a shorter run that ended between two evaluations."""
-        if not self.metrics.exists():
-            return
-        header, *lines = self.metrics.read_text(encoding="utf-8").splitlines(keepends=True) or [""]
-        columns = header.count(",")
-        kept = [
-            line
-            for line in lines
-            if line.endswith("\n")
-            and line.count(",") == columns
-            and _belongs(line, done, wanted, every)
-        ]
+        header, lines = self._lines()
+        kept = [line for line in lines if _belongs(int(_steps_of(line)), done, wanted, every)]
         write_file(self.metrics, "".join([header, *kept] if kept else []).encode())
+
+    def has_row(self, steps: int) -> bool:
+        """Whether `metrics.csv` has a row of that step."""
+        return any(int(_steps_of(line)) == steps for line in self._lines()[1])
+
+    def _lines(self) -> tuple[str, list[str]]:
+        """The header of `metrics.csv` and its complete rows."""
+        if not self.metrics.exists():
+            return "", []
+        header, *lines = read_text(self.metrics).splitlines(keepends=True) or [""]
+        columns = header.count(",")
+        complete = (x for x in lines if x.endswith("\n") and x.count(",") == columns)
+        return header, [line for line in complete if _steps_of(line).isdecimal()]
 
     def add_row(self, row: Row) -> None:
         """Append to `metrics.csv`."""
@@ -168,6 +177,8 @@ def train(
         return directory is not None and (late or stop.wanted)
 
     with threadpool_limits(1), stop.listening():
+        if directory is not None and learner.steps == steps and not directory.has_row(steps):
+            _evaluate(learner, clock, directory, on_row)  # killed between checkpoint and row
         while learner.steps < steps:
             evaluation = _next_multiple(learner.steps, settings.evaluation_every)
             with _told_where(learner, directory, saved):
@@ -272,6 +283,9 @@ def _next_multiple(steps: int, every: int) -> int:
     return (steps // every + 1) * every
 
 
-def _belongs(line: str, done: int, wanted: int, every: int) -> bool:
-    at = line.partition(",")[0]
-    return at.isdecimal() and int(at) <= done and (int(at) % every == 0 or int(at) == wanted)
+def _steps_of(line: str) -> str:
+    return line.partition(",")[0]
+
+
+def _belongs(at: int, done: int, wanted: int, every: int) -> bool:
+    return at <= done and (at % every == 0 or at == wanted)

@@ -36,13 +36,23 @@ class CommonSettings:
     """With a variance budget: how far a measurement moves the risk aversion."""
 
     def __post_init__(self) -> None:
-        check_number(self.gamma, "gamma", at_least=0.0)
+        self._numbers("gamma", at_least=0.0)
         if self.gamma >= 1:
             raise InputError(f"gamma must be < 1, got {self.gamma}")
         object.__setattr__(self, "hidden", _sizes(self.hidden))
-        for name in ("evaluation_every", "evaluation_episodes", "checkpoint_every", "budget_every"):
-            check_count(getattr(self, name), name)
-        check_number(self.budget_rate, "budget_rate", above=0.0)
+        self._counts("evaluation_every", "evaluation_episodes", "checkpoint_every", "budget_every")
+        self._numbers("budget_rate", above=0.0)
+
+    def _numbers(self, *names: str, **bounds: float) -> None:
+        """Check fields that are numbers, and keep them as plain floats."""
+        for name in names:
+            object.__setattr__(self, name, check_number(getattr(self, name), name, **bounds))
+
+    def _counts(self, *names: str, at_least: int = 1) -> None:
+        """Check fields that are whole numbers, and keep them as plain ints."""
+        for name in names:
+            number = check_count(getattr(self, name), name, at_least=at_least)
+            object.__setattr__(self, name, number)
 
 
 @dataclass(frozen=True)
@@ -74,13 +84,11 @@ class TD3Settings(CommonSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_number(self.learning_rate, "learning_rate", above=0.0)
-        check_number(self.tau, "tau", above=0.0, at_most=1.0)
-        for name in ("exploration_noise", "target_policy_noise", "target_noise_clip"):
-            check_number(getattr(self, name), name, at_least=0.0)
-        for name in ("buffer_size", "batch_size", "train_freq", "policy_delay", "window"):
-            check_count(getattr(self, name), name)
-        check_count(self.learning_starts, "learning_starts", at_least=0)
+        self._numbers("learning_rate", above=0.0)
+        self._numbers("tau", above=0.0, at_most=1.0)
+        self._numbers("exploration_noise", "target_policy_noise", "target_noise_clip", at_least=0.0)
+        self._counts("buffer_size", "batch_size", "train_freq", "policy_delay", "window")
+        self._counts("learning_starts", at_least=0)
         if self.train_freq % self.policy_delay:
             raise InputError(
                 f"train_freq must be a multiple of policy_delay, got {self.train_freq} and "

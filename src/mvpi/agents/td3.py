@@ -14,6 +14,7 @@ call: one update per step, as published, with a policy that acts at most `train_
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
@@ -153,10 +154,11 @@ class TD3Learner(Learner[TD3Settings]):
 
     loss_names = ("critic_loss", "actor_loss")
 
-    def begin(self) -> None:
+    def begin(self, opened: ExitStack) -> None:
         sizes = (self.world.spaces.observation_size, self.world.spaces.action_size)
         self.net = initial_networks(self.rng, *sizes, self.settings)
         self.replay = Replay(self.settings.buffer_size, *sizes, self.directory, self.steps)
+        opened.callback(self.replay.close)
         self.window = RewardWindow(self.settings.window)
         self._refresh_policy()
 
@@ -203,17 +205,13 @@ class TD3Learner(Learner[TD3Settings]):
     def _refresh_policy(self) -> None:
         actor = self.net.actor
         weights, biases = (tuple(map(np.array, group)) for group in (actor.weights, actor.biases))
-        self.policy = Policy(self.world.spaces, weights, biases)
+        self.set_policy(Policy(self.world.spaces, weights, biases))
 
     def keep(self) -> None:
         self.replay.keep()
 
     def forget(self) -> None:
         self.replay.forget()
-
-    def close(self) -> None:
-        super().close()
-        self.replay.close()
 
     def arrays(self) -> tuple[Any, Arrays]:
         return self.net, {"window": self.window.rewards}

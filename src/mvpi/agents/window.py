@@ -26,5 +26,7 @@ class RewardWindow:
 
     def restore(self, rewards: Array, count: int) -> None:
         """What `rewards` was when `count` had been added."""
+        if rewards.shape != (min(count, self._ring.size),):
+            raise ValueError(f"{rewards.shape} rewards in the window after {count} steps")
         self._ring[: rewards.size] = rewards
         self._count = count

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import math
 import threading
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ import tyro
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from mvpi.agents.files import read_text
 from mvpi.agents.settings import TD3Settings
 from mvpi.commands.display import number, print_json
 from mvpi.errors import InputError
@@ -89,9 +91,16 @@ class Train(TrainOptions):
 
 def last_row(out: Path) -> Row:
     """The last row of a run's metrics.csv."""
-    with (out / "metrics.csv").open(encoding="utf-8", newline="") as file:
-        *_, last = csv.DictReader(file)
-    return {name: float(text) if text else None for name, text in last.items()}
+    path = out / "metrics.csv"
+    try:
+        *_, last = csv.DictReader(io.StringIO(read_text(path)))
+        row: Row = {name: float(text) if text else None for name, text in last.items()}
+        _summary(row)
+    except (ValueError, TypeError, KeyError, csv.Error) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{path} is damaged: it has no complete last row") from None
+    return row
 
 
 def _default_directory(agent: Agent[Any]) -> Path:
