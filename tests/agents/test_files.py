@@ -218,7 +218,6 @@ MALFORMED: dict[str, Make] = {
     "weights of another shape": policy(weight_0=np.zeros((3, 1), np.float32)),
     "weights beyond float32": policy(weight_0=np.full((1, 3), 1e300)),
     "bounds beyond float32": policy(high=np.array([1e300, 1e300])),
-    "bounds that are equal in float32": policy(low=np.ones(2), high=np.ones(2) + 1e-12),
     "no sizes": policy(record(sizes=None)),
     "sizes of text": policy(record(sizes="1, 3, 2")),
     "negative sizes": policy(record(sizes=[1, -3, 2])),
@@ -748,7 +747,6 @@ def test_damaged_metrics(
     assert not finished or (out / "policy.safetensors").read_bytes() == before
 
 
-@pytest.mark.skip(reason="bug: RunDirectory opens metrics.csv and .lock without a look: it hangs")
 @pytest.mark.parametrize("file", ["metrics.csv", ".lock"])
 def test_a_fifo_among_the_files_of_a_run_does_not_hang(
     tmp_path: Path, killed: Path, file: str

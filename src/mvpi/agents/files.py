@@ -63,7 +63,9 @@ def read_json(path: Path) -> dict[str, Any]:
     """The JSON object in a file, or an `InputError`."""
     try:
         record = json.loads(read_text(path))
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, InputError):
+            raise
         raise InputError(f"{path} is damaged: {_short(error)}") from None
     if not isinstance(record, dict):
         raise InputError(f"{path} is damaged: it does not hold a JSON object")

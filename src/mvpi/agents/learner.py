@@ -16,7 +16,7 @@ from mvpi.agents.files import Arrays
 from mvpi.agents.networks import arrays_of, with_arrays
 from mvpi.agents.policy import Policy
 from mvpi.agents.settings import CommonSettings
-from mvpi.environment import Source, World
+from mvpi.environment import Source, World, failure
 from mvpi.errors import Divergence, InputError
 from mvpi.evaluation import Evaluation, run_episodes, summarise
 from mvpi.risk import Risk, VarianceBudget
@@ -174,7 +174,11 @@ class Learner(ABC, Generic[S]):
 
     def _watch(self, purpose: int, episodes: int = 1, steps: int = 1) -> Evaluation:
         shown = run_episodes(self.policy.predict, self._watched, self.seed, purpose, self.steps)
-        return summarise(shown, episodes=episodes, steps=steps)
+        try:
+            return summarise(shown, episodes=episodes, steps=steps)
+        except InputError as error:  # the policy fitted the training environment
+            what = "returned something else in an evaluation than in training"
+            raise failure(self._watched, what, error) from error
 
     def _restore(
         self, arrays: Arrays, record: dict[str, Any], path: Path, opened: ExitStack
