@@ -130,7 +130,11 @@ def update_actor(net: Networks, batch: Batch, settings: TD3Settings) -> tuple[Ne
     ), value
 
 
-@partial(jax.jit, static_argnames="settings", donate_argnames="net")
+# Wide vectors, where the processor has them, make the update a few percent faster.
+_COMPILER = {"xla_cpu_prefer_vector_width": 512}
+
+
+@partial(jax.jit, static_argnames="settings", donate_argnames="net", compiler_options=_COMPILER)
 def update(
     net: Networks, rows: jax.Array, noise: jax.Array, settings: TD3Settings
 ) -> tuple[Networks, jax.Array]:
