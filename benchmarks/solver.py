@@ -34,12 +34,13 @@ from itertools import pairwise, product
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Literal, Protocol, get_type_hints
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 from rich.console import Console
 from rich.table import Table
+from rows import read_rows
 
 from mvpi.tabular import examples
 from mvpi.tabular.mdp import MDP
@@ -390,7 +391,7 @@ class Rows:
 
     def __init__(self, path: Path):
         self._path = path
-        self._rows = list(_read(path)) if path.exists() else []
+        self._rows = list(read_rows(path, Row)) if path.exists() else []
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -420,13 +421,6 @@ class Rows:
         rows = self.of(problem, method)
         given_up = any(r.status == "over limit" and r.seconds >= limit for r in rows)
         return given_up or any(r.status == "ok" and r.repeat == repeat for r in rows)
-
-
-def _read(path: Path) -> Iterator[Row]:
-    types = get_type_hints(Row)
-    with path.open(newline="") as file:
-        for line in csv.DictReader(file):
-            yield Row(**{name: types[name](text) for name, text in line.items()})
 
 
 class Benchmark:

@@ -43,13 +43,14 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from queue import SimpleQueue
 from tempfile import TemporaryDirectory
-from typing import Any, Literal, get_type_hints
+from typing import Any, Literal
 
 import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 from rich.console import Console
 from rich.table import Table
+from rows import read_rows
 
 from mvpi.envs import Task
 
@@ -559,7 +560,7 @@ class Rows:
 
     def __init__(self, path: Path):
         self._path = path
-        self._values = {row.key: row.value for row in _read(path)} if path.exists() else {}
+        self._values = {row.key: row.value for row in read_rows(path, Row)} if path.exists() else {}
 
     def __len__(self) -> int:
         return len(self._values)
@@ -591,13 +592,6 @@ class Rows:
     def best(self, **fixed: Any) -> float:
         """The largest; not a number if there is none."""
         return max(self.of(**fixed), default=math.nan)
-
-
-def _read(path: Path) -> Iterator[Row]:
-    types = get_type_hints(Row)
-    with path.open(newline="") as file:
-        for line in csv.DictReader(file):
-            yield Row(**{name: types[name](text) for name, text in line.items()})
 
 
 class Benchmark:

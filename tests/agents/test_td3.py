@@ -126,6 +126,7 @@ def test_update_is_the_one_written_by_hand(delay: int) -> None:
         (net.critics[0], by_hand.critics[0]),
         (net.critics[1], by_hand.critics[1]),
         (net.target_actor, by_hand.target_actor),
+        (net.target_critics[0], by_hand.target_critics[0]),
         (net.target_critics[1], by_hand.target_critics[1]),
     ):
         for (w, b), (expected_w, expected_b) in zip(layers(ours), expected, strict=True):
@@ -157,7 +158,8 @@ class Watched(td3.TD3Learner):
 
 
 @pytest.mark.parametrize(
-    "risk", [MeanVariance(0.0), MeanVariance(2.0), CVaR(0.2), Entropic(0.5), VarianceBudget(0.1)]
+    "risk",
+    [MeanVariance(0.0), MeanVariance(2.0), CVaR(0.2), Entropic(0.5), VarianceBudget(0.1, 1.5)],
 )
 def test_the_update_sees_augmented_rewards_and_the_replay_raw_ones(risk: Risk) -> None:
     class Agent(mvpi.TD3):
@@ -170,11 +172,9 @@ def test_the_update_sees_augmented_rewards_and_the_replay_raw_ones(risk: Risk) -
     for raw, rows, y, window in Watched.seen:
         assert y == pytest.approx(risk.dual(window))
         reward = learner.replay.reward
-        current = risk
-        if isinstance(risk, VarianceBudget):
-            assert learner.risk.risk_aversion == 0.0  # 1,000 steps have not passed
+        assert learner.risk == risk  # a budget moves its price only after 1,000 steps
         np.testing.assert_array_equal(
-            rows[..., reward], current.augment(raw[..., reward], y).astype(np.float32)
+            rows[..., reward], risk.augment(raw[..., reward], y).astype(np.float32)
         )
         others = np.delete(np.arange(rows.shape[-1]), reward)
         np.testing.assert_array_equal(rows[..., others], raw[..., others])
