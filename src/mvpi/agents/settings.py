@@ -70,9 +70,13 @@ class TD3Settings(CommonSettings):
     tau: float = 0.005
     """How far the target networks follow at each of their updates."""
     train_freq: int = 10
-    """Environment steps between calls of the compiled update, which makes as many updates."""
+    """Environment steps between calls of the compiled update."""
+    gradient_steps: int = -1
+    """Updates in such a call; -1: as many as steps, one update per step as in the paper."""
     policy_delay: int = 2
     """Updates of the critics per update of the actor and of all target networks."""
+    averaging: int = 0
+    """Predict with the mean of the actor over about this many of its updates; 0: with the last."""
     exploration_noise: float = 0.1
     """Standard deviation of the noise on actions, for actions in [-1, 1]."""
     target_policy_noise: float = 0.2
@@ -88,12 +92,20 @@ class TD3Settings(CommonSettings):
         self._numbers("tau", above=0.0, at_most=1.0)
         self._numbers("exploration_noise", "target_policy_noise", "target_noise_clip", at_least=0.0)
         self._counts("buffer_size", "batch_size", "train_freq", "policy_delay", "window")
-        self._counts("learning_starts", at_least=0)
-        if self.train_freq % self.policy_delay:
+        self._counts("learning_starts", "averaging", at_least=0)
+        if self.gradient_steps != -1:
+            self._counts("gradient_steps")
+        if self.updates % self.policy_delay:
+            name = "train_freq" if self.gradient_steps == -1 else "gradient_steps"
             raise InputError(
-                f"train_freq must be a multiple of policy_delay, got {self.train_freq} and "
+                f"{name} must be a multiple of policy_delay, got {self.updates} and "
                 f"{self.policy_delay}"
             )
+
+    @property
+    def updates(self) -> int:
+        """Updates in a call of the compiled function."""
+        return self.train_freq if self.gradient_steps == -1 else self.gradient_steps
 
 
 def make_settings(kind: type[Settings], given: dict[str, Any]) -> Settings:

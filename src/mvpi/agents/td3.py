@@ -42,6 +42,7 @@ class Networks(eqx.Module):
     """All that the update changes."""
 
     actor: MLP
+    average_actor: MLP | None
     critics: Critics
     target_actor: MLP
     target_critics: Critics
@@ -71,10 +72,11 @@ def initial_networks(
         MLP.random(rng, both, *settings.hidden, 1),
         MLP.random(rng, both, *settings.hidden, 1),
     )
-    # The update donates its buffers, so the targets must not share theirs.
-    target_actor, target_critics = jax.tree.map(jnp.copy, (actor, critics))
+    # The update donates its buffers, so no two networks may share theirs.
+    average_actor, target_actor, target_critics = jax.tree.map(jnp.copy, (actor, actor, critics))
     return Networks(
         actor,
+        average_actor if settings.averaging else None,
         critics,
         target_actor,
         target_critics,
@@ -121,9 +123,13 @@ def update_actor(net: Networks, batch: Batch, settings: TD3Settings) -> tuple[Ne
     steps, state = optax.adam(settings.learning_rate).update(gradient, net.actor_optimizer)
     actor = optax.apply_updates(net.actor, steps)
     follow = partial(optax.incremental_update, step_size=settings.tau)
+    average = net.average_actor
+    if average is not None:
+        average = optax.incremental_update(actor, average, 1.0 / settings.averaging)
     return _replace(
         net,
         actor=actor,
+        average_actor=average,
         actor_optimizer=state,
         target_actor=follow(actor, net.target_actor),
         target_critics=follow(net.critics, net.target_critics),
@@ -191,13 +197,13 @@ class TD3Learner(Learner[TD3Settings]):
         if self.steps < self.settings.learning_starts:
             return self.rng.uniform(-1.0, 1.0, size).astype(np.float32)
         noise = self.rng.standard_normal(size, dtype=np.float32)
-        return np.clip(self.policy(s) + self.settings.exploration_noise * noise, -1.0, 1.0)
+        return np.clip(self._actor(s) + self.settings.exploration_noise * noise, -1.0, 1.0)
 
     def _learn(self) -> None:
-        """Draw the batches of `train_freq` updates, augment their rewards, update."""
+        """Draw the batches of some updates, augment their rewards, update."""
         settings, reward = self.settings, self.replay.reward
         self.y = self.risk.dual(self.window.rewards)
-        rows = self.replay.draw(self.rng, settings.train_freq, settings.batch_size)
+        rows = self.replay.draw(self.rng, settings.updates, settings.batch_size)
         rows[..., reward] = self.risk.augment(rows[..., reward], self.y)
         shape = (*rows.shape[:2], self.world.spaces.action_size)
         noise = settings.target_policy_noise * self.rng.standard_normal(shape, dtype=np.float32)
@@ -207,9 +213,13 @@ class TD3Learner(Learner[TD3Settings]):
         self._refresh_policy()
 
     def _refresh_policy(self) -> None:
-        actor = self.net.actor
+        self._actor = self._policy_of(self.net.actor)
+        average = self.net.average_actor
+        self.set_policy(self._actor if average is None else self._policy_of(average))
+
+    def _policy_of(self, actor: MLP) -> Policy:
         weights, biases = (tuple(map(np.array, group)) for group in (actor.weights, actor.biases))
-        self.set_policy(Policy(self.world.spaces, weights, biases))
+        return Policy(self.world.spaces, weights, biases)
 
     def keep(self) -> None:
         self.replay.keep()
