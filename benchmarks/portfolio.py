@@ -42,7 +42,7 @@ PORTFOLIOS: dict[int, dict[str, Any]] = {
     },
 }
 STEPS = {2: 200_000, 5: 600_000}
-RISKS = ("0.5", "1.0", "2.0", "cvar:0.1:0.5", "entropic:2.0", "budget:0.3")
+RISKS = ("0.5", "1.0", "2.0", "cvar:0.1:0.3", "entropic:2.0", "budget:0.3")
 SETTINGS: dict[str, Any] = {
     "hidden": (256,),
     "gamma": 0.0,

@@ -15,6 +15,10 @@ from mvpi.risk import CVaR, Entropic, MeanVariance, Risk, VarianceBudget
 if TYPE_CHECKING:
     from mvpi import envs, stats, tabular
     from mvpi.agents.agent import load
+    from mvpi.agents.mvp import MVP
+    from mvpi.agents.ppo import PPO
+    from mvpi.agents.prashanth import Prashanth
+    from mvpi.agents.tamar import Tamar
     from mvpi.agents.td3 import TD3
     from mvpi.envs import NoisyActions
     from mvpi.evaluation import Evaluation, evaluate
@@ -29,6 +33,10 @@ __version__ = "0.1.0"
 
 _LAZY = {
     "TD3": "mvpi.agents.td3",
+    "PPO": "mvpi.agents.ppo",
+    "MVP": "mvpi.agents.mvp",
+    "Tamar": "mvpi.agents.tamar",
+    "Prashanth": "mvpi.agents.prashanth",
     "load": "mvpi.agents.agent",
     "NoisyActions": "mvpi.envs",
     "Evaluation": "mvpi.evaluation",
@@ -46,6 +54,8 @@ _MODULES = {"envs", "stats", "tabular"}
 
 __all__ = [
     "MDP",
+    "MVP",
+    "PPO",
     "TD3",
     "CVaR",
     "Entropic",
@@ -54,8 +64,10 @@ __all__ = [
     "InputError",
     "MeanVariance",
     "NoisyActions",
+    "Prashanth",
     "Risk",
     "Solution",
+    "Tamar",
     "VarianceBudget",
     "envs",
     "evaluate",

@@ -1,17 +1,17 @@
 """Where an agent's environments come from, and the guard it steps them through.
 
 A `Source` makes environments: the one an agent trains in and fresh ones for evaluation. A `World`
-is a training environment behind a guard: actions in [-1, 1], observations as flat float32,
-everything checked, and a random state that can be saved between episodes and restored.
+is a training environment behind a guard: actions as networks give them, observations as flat
+float32, everything checked, and a state that can be saved and restored.
 """
 
 from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, Protocol
 
 import gymnasium as gym
@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from mvpi.envs import Task
 from mvpi.errors import EnvironmentFailure, InputError
+from mvpi.spaces import Spaces
 
 Env = gym.Env[Any, Any]
 Array = npt.NDArray[np.float64]
@@ -27,8 +28,6 @@ Vector = npt.NDArray[np.float32]
 
 _LARGEST = float(np.finfo(np.float32).max)
 """Rewards are stored as float32."""
-
-_OTHERWISE = "for such spaces plug the risk into another algorithm: mvpi.sb3.risk_averse"
 
 
 class ResumeWarning(UserWarning):
@@ -117,76 +116,39 @@ def as_source(env: str | Env | Callable[[], Env]) -> Source:
     )
 
 
-@dataclass(frozen=True, eq=False)
-class Spaces:
-    """Flat observations, and a box of actions with finite bounds, in the box's own type."""
-
-    observation_size: int
-    low: npt.NDArray[Any]
-    high: npt.NDArray[Any]
-
-    @property
-    def action_size(self) -> int:
-        return self.low.size
-
-    @cached_property
-    def _centre_and_scale(self) -> tuple[Array, Array]:
-        low, high = 0.5 * self.low.astype(np.float64), 0.5 * self.high.astype(np.float64)
-        return high + low, high - low
-
-    def actions(self, x: Vector) -> npt.NDArray[Any]:
-        """What `x` in [-1, 1] means in the box: inside its bounds, of its type."""
-        centre, scale = self._centre_and_scale
-        # Rounding must not leave the box.
-        return np.clip(centre + scale * x, self.low, self.high).astype(self.low.dtype)
-
-    @classmethod
-    def of(cls, env: Env) -> Spaces:
-        """The spaces of `env`, or an `InputError` that names what an agent here needs."""
-        seen, done = env.observation_space, env.action_space
-        if not isinstance(seen, gym.spaces.Box):
-            raise InputError(f"observations must be a flat Box of floats, got {seen}; {_OTHERWISE}")
-        if len(seen.shape) != 1:
-            raise InputError(
-                f"observations must be flat, got the shape {seen.shape}; wrap the environment in "
-                "gymnasium.wrappers.FlattenObservation"
-            )
-        if 0 in (*seen.shape, *(done.shape or ())):
-            raise InputError(f"observations and actions must not be empty, got {seen} and {done}")
-        if not np.issubdtype(seen.dtype, np.floating):
-            raise InputError(f"observations must be floats, got {seen.dtype}; {_OTHERWISE}")
-        if not isinstance(done, gym.spaces.Box):
-            raise InputError(f"actions must be a Box of floats, got {done}; {_OTHERWISE}")
-        if len(done.shape) != 1 or not np.issubdtype(done.dtype, np.floating):
-            raise InputError(f"actions must be a flat Box of floats, got {done}; {_OTHERWISE}")
-        if not (np.isfinite(done.low).all() and np.isfinite(done.high).all()):
-            raise InputError(
-                f"actions need finite bounds, got {done}; wrap the environment in "
-                "gymnasium.wrappers.RescaleAction or TransformAction"
-            )
-        if not (done.low < done.high).all():
-            raise InputError(f"actions need low < high in every dimension, got {done}")
-        return cls(int(seen.shape[0]), done.low, done.high)
-
-
 class World:
     """A training environment behind a guard.
 
     Raises `EnvironmentFailure` when the environment raises, changes the shape of its observations
-    or returns a number that is not finite.
+    or returns a number that is not finite. `discrete` allows finite sets. With `remember`, the
+    current `episode` is kept, what was seen, done and earned in every step; its actions are
+    repeated to restore a state in its middle.
     """
 
-    def __init__(self, env: Env, seed: int) -> None:
+    def __init__(
+        self, env: Env, seed: int, *, discrete: bool = False, remember: bool = False
+    ) -> None:
         self.env = env
-        self.spaces = Spaces.of(env)
-        self._shape = (self.spaces.observation_size,)
-        self.fresh = True
+        self.spaces = Spaces.of(env, discrete)
+        self._shape = (self.spaces.observations.size,)
+        self._remember = remember
         self.before_reset: list[dict[str, Any]] = []
-        self.observation = self._reset(seed=seed)
+        self.first: Vector
+        """The observation with which the episode began."""
+        self.observation: Vector
+        self.length: int
+        self.episode: list[tuple[Vector, Any, float]]
+        self._reset(seed=seed)
 
-    def step(self, action: Vector) -> tuple[Vector, float, bool, bool]:
-        """Act with `action` in [-1, 1]; returns next observation, reward, terminated, truncated."""
-        a = self.spaces.actions(action)
+    @property
+    def fresh(self) -> bool:
+        """Whether the episode has not begun."""
+        return self.length == 0
+
+    def step(self, action: Any) -> tuple[Vector, float, bool, bool]:
+        """Act; returns the next observation, the reward, terminated and truncated."""
+        a = self.spaces.actions.meaning(action)
+        before = self.observation
         try:
             observation, reward, terminated, truncated, _ = self.env.step(a)
             r, terminated, truncated = float(reward), bool(terminated), bool(truncated)
@@ -194,10 +156,12 @@ class World:
             raise
         except Exception as error:
             raise failure(self.env, f"raised {_name(error)} in step", error) from error
-        self.fresh = False
+        self.length += 1
         self.observation = self._checked(observation)
         if not abs(r) <= _LARGEST:
             raise failure(self.env, f"returned the reward {r}")
+        if self._remember:
+            self.episode.append((before, action, r))
         return self.observation, r, terminated, truncated
 
     def reset(self) -> Vector:
@@ -205,18 +169,22 @@ class World:
         self.before_reset = list(random_states(self.env))
         return self._reset()
 
-    def state(self) -> dict[str, Any]:
-        """All that is needed to begin this episode again: only right after a reset."""
-        return {"random": self.before_reset, "observation": self.observation.tolist()}
+    def state(self) -> tuple[dict[str, Any], npt.NDArray[Any]]:
+        """All that is needed to come to this moment again: a record, and the actions since."""
+        record = {"random": self.before_reset, "observation": self.observation.tolist()}
+        return record, np.array([a for _, a, _ in self.episode])
 
-    def restore(self, state: dict[str, Any]) -> None:
-        """Begin the episode of `state`; warns if the environment does not repeat it."""
-        set_random_states(self.env, state["random"])
-        self.before_reset = state["random"]
-        if self._reset().tolist() != state["observation"]:
+    def restore(self, record: dict[str, Any], actions: Iterable[Any]) -> None:
+        """Come to the moment of `state` by resetting and acting; warns if it is another one."""
+        set_random_states(self.env, record["random"])
+        self.before_reset = record["random"]
+        self._reset()
+        for a in actions:
+            self.step(a)
+        if self.observation.tolist() != record["observation"]:
             warnings.warn(
-                f"{self.env} keeps state outside its random generators: its first observation "
-                "after resuming is another one; training goes on, but not exactly as it would have",
+                f"{self.env} keeps state outside its random generators: its observation after "
+                "resuming is another one; training goes on, but not exactly as it would have",
                 ResumeWarning,
                 stacklevel=2,
             )
@@ -226,15 +194,14 @@ class World:
             observation, _ = self.env.reset(seed=seed)
         except Exception as error:
             raise failure(self.env, f"raised {_name(error)} in reset", error) from error
-        self.observation = self._checked(observation)
-        self.fresh = True
+        self.first = self.observation = self._checked(observation)
+        self.length = 0
+        self.episode = []
         return self.observation
 
     def _checked(self, observation: Any) -> Vector:
-        """A copy as float32: the environment may go on using its own array."""
         try:
-            with np.errstate(over="ignore", invalid="ignore"):
-                o = np.array(observation, dtype=np.float32)
+            o = self.spaces.observations.vectors(observation)
         except (TypeError, ValueError) as error:
             raise failure(self.env, "returned an observation that is no array", error) from error
         if o.shape != self._shape:

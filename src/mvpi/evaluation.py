@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import gymnasium as gym
 import numpy as np
@@ -25,6 +25,7 @@ from mvpi.stats import check_count
 
 Array = npt.NDArray[np.float64]
 Interval = tuple[float, float]
+Act = Callable[[Any, np.random.Generator], Any]
 
 _RESAMPLES = 1_000
 
@@ -33,6 +34,13 @@ class Predictor(Protocol):
     """Anything that acts: an agent of this package, a Stable-Baselines3 model."""
 
     def predict(self, observation: Any) -> Any: ...
+
+
+@runtime_checkable
+class Acting(Protocol):
+    """A policy of this package: it may draw its actions."""
+
+    def act(self, observation: Any, rng: np.random.Generator) -> Any: ...
 
 
 @dataclass(frozen=True)
@@ -134,7 +142,9 @@ def evaluate(
     episodes: int = 100,
     seed: int = 0,
 ) -> Evaluation:
-    """Run `episodes` whole episodes with the agent's deterministic policy.
+    """Run `episodes` whole episodes with the agent's policy, as it was trained.
+
+    That of TD3 is deterministic; actions of the others are drawn from their distribution.
 
     `env` is an id, an environment or a function that makes one; left out, it is the one the
     agent was made for. Works for agents of this package and for Stable-Baselines3 models.
@@ -148,26 +158,38 @@ def evaluate(
     check_count(episodes, "episodes")
     watched = source.evaluation()
     try:
-        return summarise(run_episodes(agent.predict, watched, seed), episodes=episodes)
+        return summarise(run_episodes(_acting(agent), watched, seed), episodes=episodes)
     finally:
         watched.close()
 
 
-def run_episodes(
-    predict: Callable[[Any], Any], env: gym.Env[Any, Any], *seed: int
-) -> Iterator[Array]:
+def _acting(agent: Predictor) -> Act:
+    """How the agent acts, given an observation and a random generator."""
+    policy = getattr(agent, "policy", None)
+    if isinstance(policy, Acting):
+        return policy.act
+
+    def act(observation: Any, rng: np.random.Generator) -> Any:
+        del rng
+        action = agent.predict(observation)
+        # Stable-Baselines3 returns the action and the state of a recurrent policy.
+        return action[0] if isinstance(action, tuple) else action
+
+    return act
+
+
+def run_episodes(act: Act, env: gym.Env[Any, Any], *seed: int) -> Iterator[Array]:
     """The rewards of one episode after the other, without end."""
     episode = 0
     while True:
         sequence = np.random.SeedSequence([*seed, episode])
+        rng = np.random.default_rng(sequence)
         with _blamed_on(env):
             observation, _ = env.reset(seed=int(sequence.generate_state(1)[0]))
         rewards: list[float] = []
         done = False
         while not done:
-            action = predict(observation)
-            # Stable-Baselines3 returns the action and the state of a recurrent policy.
-            action = action[0] if isinstance(action, tuple) else action
+            action = act(observation, rng)
             with _blamed_on(env):
                 observation, reward, terminated, truncated, _ = env.step(action)
                 rewards.append(float(reward))

@@ -17,9 +17,10 @@ from victims import TINY, Case, options, results, run
 import mvpi
 from mvpi import InputError, cli
 from mvpi.agents.files import read_arrays
-from mvpi.agents.policy import Policy
-from mvpi.environment import ResumeWarning, Spaces
+from mvpi.agents.policy import Deterministic
+from mvpi.environment import ResumeWarning
 from mvpi.errors import EnvironmentFailure
+from mvpi.spaces import BoxActions, FlatObservations, Spaces
 
 DEFECTS = (*worlds.DEFECTS_OF_STEP, *worlds.DEFECTS_OF_RESET)
 
@@ -136,7 +137,7 @@ def test_a_buffer_that_the_environment_reuses_is_copied() -> None:
 
 def test_a_state_outside_the_generators_is_warned_of(tmp_path: Path) -> None:
     agent("Forgetful").learn(250, tmp_path)
-    with pytest.warns(ResumeWarning, match="first observation"):
+    with pytest.warns(ResumeWarning, match="its observation after"):
         agent("Forgetful").learn(400, tmp_path)
 
 
@@ -215,11 +216,15 @@ def test_actions_stay_inside_bounds_exactly(bounds: str, dtype: Any, seen: Any) 
     assert np.allclose(ones, actions, rtol=0, atol=1e-4 * span.max())
 
 
+def box(low: Any, high: Any) -> Spaces:
+    return Spaces(FlatObservations(1), BoxActions(low, high))
+
+
 @pytest.mark.parametrize("bounds", BOUNDS)
 def test_a_saturated_policy_comes_to_the_bounds_and_not_beyond(bounds: str) -> None:
     low, high = (np.array(b, np.float32) for b in BOUNDS[bounds])
     weight = np.full((1, 2), 1e6, np.float32)
-    policy = Policy(Spaces(1, low, high), (weight,), (np.zeros(2, np.float32),))
+    policy = Deterministic(box(low, high), (weight,), (np.zeros(2, np.float32),))
     actions = policy.predict([[-1.0], [1.0]])
     assert np.allclose(actions, [low, high], rtol=1e-6)
     assert (actions >= low).all()
@@ -229,8 +234,8 @@ def test_a_saturated_policy_comes_to_the_bounds_and_not_beyond(bounds: str) -> N
 @pytest.mark.filterwarnings("error")
 def test_bounds_near_the_largest_float_give_finite_actions() -> None:
     largest = float(np.finfo(np.float32).max)
-    spaces = Spaces(1, np.array([-largest], np.float32), np.array([largest], np.float32))
-    policy = Policy(spaces, (np.zeros((1, 1), np.float32),), (np.zeros(1, np.float32),))
+    spaces = box(np.array([-largest], np.float32), np.array([largest], np.float32))
+    policy = Deterministic(spaces, (np.zeros((1, 1), np.float32),), (np.zeros(1, np.float32),))
     assert policy.predict([1.0]).tolist() == [0.0]
 
 
@@ -242,8 +247,8 @@ def test_observations_of_a_wrong_shape(observation: Any) -> None:
 
 @pytest.mark.parametrize(("low", "high"), [(1.0, 1.0 + 1e-12), (-1e300, 1e300)])
 def test_a_box_that_only_float64_can_tell_is_kept_to(low: float, high: float) -> None:
-    spaces = Spaces(1, np.array([low]), np.array([high]))
-    actions = spaces.actions(np.linspace(-1.0, 1.0, 101, dtype=np.float32)[:, None])
+    box_of_one = BoxActions(np.array([low]), np.array([high]))
+    actions = box_of_one.meaning(np.linspace(-1.0, 1.0, 101, dtype=np.float32)[:, None])
     assert actions.dtype == np.float64
     assert (actions[0], actions[-1]) == (low, high)
     assert (np.diff(actions[:, 0]) > 0).all()

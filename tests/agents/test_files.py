@@ -27,9 +27,9 @@ import mvpi
 from mvpi import InputError, cli
 from mvpi.agents.agent import Agent
 from mvpi.agents.files import read_arrays, write_arrays
-from mvpi.agents.policy import Policy
-from mvpi.environment import Spaces
+from mvpi.agents.policy import Deterministic
 from mvpi.errors import EnvironmentFailure
+from mvpi.spaces import BoxActions, FlatObservations, Spaces
 
 Make = Callable[[Path], Any]
 
@@ -329,12 +329,14 @@ def test_a_file_larger_than_memory_is_one_line(
 def is_valid(agent: Agent[Any]) -> bool:
     """Whether it acts: inside the box of its policy, without NaN."""
     spaces = agent.policy.spaces
-    o = np.linspace(-2.0, 2.0, 5 * spaces.observation_size, dtype=np.float32).reshape(5, -1)
+    box = spaces.actions
+    assert isinstance(box, BoxActions)
+    o = np.linspace(-2.0, 2.0, 5 * spaces.observations.size, dtype=np.float32).reshape(5, -1)
     actions = agent.predict(o)
     one = agent.predict(o[0])
     return bool(
-        (actions >= spaces.low).all()
-        and (actions <= spaces.high).all()
+        (actions >= box.low).all()
+        and (actions <= box.high).all()
         and np.allclose(one, actions[0], rtol=1e-4, atol=1e-6)
     )
 
@@ -486,8 +488,10 @@ def test_a_policy_of_the_right_observations_and_other_actions(
 ) -> None:
     """CartPole sees four numbers like InvertedPendulum, but wants a whole number."""
     path = tmp_path / "policy.safetensors"
-    spaces = Spaces(4, -np.ones(1, np.float32), np.ones(1, np.float32))
-    plain = Policy(spaces, (np.ones((4, 1), np.float32),), (np.zeros(1, np.float32),))
+    box = BoxActions(-np.ones(1, np.float32), np.ones(1, np.float32))
+    plain = Deterministic(
+        Spaces(FlatObservations(4), box), (np.ones((4, 1), np.float32),), (np.zeros(1, np.float32),)
+    )
     facts = record(environment={"id": "InvertedPendulum-v5", "action_noise": 0.0})
     del facts["sizes"]
     plain.save(path, facts)
@@ -572,7 +576,7 @@ def changed_arrays(change: Callable[[dict[str, Any]], Any]) -> Make:
 
 
 def world(**changes: Any) -> Make:
-    return changed_record(lambda facts: facts["world"].update(changes))
+    return changed_record(lambda facts: facts["worlds"][0].update(changes))
 
 
 def generator(**changes: Any) -> Make:
@@ -592,7 +596,7 @@ DAMAGED_CHECKPOINTS: dict[str, Make] = {
     "future format": fact("format", 2),
     **{
         f"no {name}": changed_record(lambda facts, name=name: facts.pop(name))
-        for name in ("steps", "episodes", "y", "losses", "updates", "random", "world")
+        for name in ("steps", "episodes", "y", "losses", "updates", "random", "worlds")
     },
     "steps of text": fact("steps", "many"),
     "negative steps": fact("steps", -5),
@@ -614,7 +618,8 @@ DAMAGED_CHECKPOINTS: dict[str, Make] = {
     "random with a huge state": generator(state={"state": 2**200, "inc": 2**200}),
     "random with a state of text": generator(state={"state": "a", "inc": "b"}),
     "random with half a state": generator(state={"state": 3}),
-    "world of text": fact("world", "x"),
+    "worlds of text": fact("worlds", "x"),
+    "no world in worlds": fact("worlds", []),
     "world without random": world(random=None),
     "world with random of numbers": world(random=[1, 2]),
     "world with another layer": world(random=[{"layer": 9, "name": "_np_random", "state": {}}]),

@@ -16,15 +16,22 @@ from mvpi.agents.files import FORMAT
 from mvpi.agents.policy import Policy
 from mvpi.agents.run import Checkpoint, OnRow, RunDirectory, train
 from mvpi.agents.settings import CommonSettings, make_settings
-from mvpi.environment import Env, Made, Source, Spaces, as_source
+from mvpi.environment import Env, Made, Source, as_source
 from mvpi.envs import Task
 from mvpi.errors import InputError
 from mvpi.risk import Risk, as_risk, parse_risk, risk_text
+from mvpi.spaces import Spaces
 from mvpi.stats import check_count, check_number
 
 S = TypeVar("S", bound=CommonSettings)
 
-AGENTS = {"td3": ("mvpi.agents.td3", "TD3")}
+AGENTS = {
+    "td3": ("mvpi.agents.td3", "TD3"),
+    "ppo": ("mvpi.agents.ppo", "PPO"),
+    "mvp": ("mvpi.agents.mvp", "MVP"),
+    "tamar": ("mvpi.agents.tamar", "Tamar"),
+    "prashanth": ("mvpi.agents.prashanth", "Prashanth"),
+}
 """Where each algorithm is; the key is its name on the command line and in files."""
 
 
@@ -43,14 +50,19 @@ class Agent(Generic[S]):
         **hyperparameters: Any,
     ) -> None:
         self.settings: S = make_settings(self.settings_type, hyperparameters)  # type: ignore[assignment]
-        self.risk = as_risk(risk)
+        self.risk = self.usable(as_risk(risk))
         self.seed = check_count(seed, "seed", at_least=0)
         self.source: Source | None = as_source(env)
         self._loaded: tuple[Policy, int] | None = None
         self._learner: Any = None
         env = self.source.training()
-        Spaces.of(env)  # what cannot be used is said at once
+        Spaces.of(env, self.learner_type.discrete)  # what cannot be used is said at once
         self.source.close(env)
+
+    @classmethod
+    def usable(cls, risk: Risk) -> Risk:
+        """The risk itself, or an `InputError` that says what the algorithm can do."""
+        return risk
 
     @property
     def steps(self) -> int:

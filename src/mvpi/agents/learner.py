@@ -16,7 +16,7 @@ from mvpi.agents.files import Arrays
 from mvpi.agents.networks import arrays_of, with_arrays
 from mvpi.agents.policy import Policy
 from mvpi.agents.settings import CommonSettings
-from mvpi.environment import Source, World, failure
+from mvpi.environment import Env, Source, World, failure
 from mvpi.errors import Divergence, InputError
 from mvpi.evaluation import Evaluation, run_episodes, summarise
 from mvpi.risk import Risk, VarianceBudget
@@ -39,6 +39,10 @@ class Learner(ABC, Generic[S]):
     """
 
     loss_names: ClassVar[tuple[str, ...]]
+    discrete: ClassVar[bool] = False
+    """Whether finite sets of states and of actions will do."""
+    remember: ClassVar[bool] = False
+    """Whether the current episodes are kept, so that states can be saved in their middle."""
     policy: Policy
 
     def __init__(
@@ -62,16 +66,21 @@ class Learner(ABC, Generic[S]):
         self.begin_period()
         self._opened = ExitStack()
         with ExitStack() as stack:
-            env = source.training()
-            stack.callback(source.close, env)
+            self.worlds = [self._new_world(source, i, stack) for i in range(self.actors)]
+            self.world = self.worlds[0]
             self._watched = source.evaluation()
             stack.callback(self._watched.close)
-            self.world = World(env, int(self.rng.integers(2**31)))
             if checkpoint is None:
                 self.begin(stack)
             else:
                 self._restore(*checkpoint, stack)
             self._opened = stack.pop_all()  # nothing failed: they stay open until `close`
+
+    def _new_world(self, source: Source, index: int, opened: ExitStack) -> World:
+        env = source.training() if index == 0 else source.evaluation()
+        opened.callback(source.close if index == 0 else Env.close, env)
+        seed = int(self.rng.integers(2**31))
+        return World(env, seed, discrete=self.discrete, remember=self.remember)
 
     @abstractmethod
     def begin(self, opened: ExitStack) -> None:
@@ -90,18 +99,23 @@ class Learner(ABC, Generic[S]):
         """Take back what `arrays` gave."""
 
     @property
+    def actors(self) -> int:
+        """How many environments are trained in side by side."""
+        return 1
+
+    @property
     def at_rest(self) -> bool:
         """Whether the state can be saved now."""
         return self.world.fresh
 
-    def begin_episode(self) -> npt.NDArray[np.float32]:
-        """Reset the environment."""
+    def begin_episode(self, world: World) -> npt.NDArray[np.float32]:
+        """Reset an environment."""
         self.episodes += 1
-        return self.world.reset()
+        return world.reset()
 
     def evaluate(self) -> Evaluation:
         """Episodes of the current policy, the same ones whenever asked at this step."""
-        return self._watch(_EVALUATION, episodes=self.settings.evaluation_episodes)
+        return self._watch(self.policy, _EVALUATION, episodes=self.settings.evaluation_episodes)
 
     def add_losses(self, losses: npt.NDArray[np.float32]) -> None:
         self._check_finite(losses)
@@ -110,7 +124,7 @@ class Learner(ABC, Generic[S]):
 
     def set_policy(self, policy: Policy) -> None:
         """Act with this policy from now on."""
-        self._check_finite(*policy.weights, *policy.biases)
+        self._check_finite(*policy.parameters)
         self.policy = policy
 
     def _check_finite(self, *arrays: npt.NDArray[np.float32]) -> None:
@@ -137,6 +151,7 @@ class Learner(ABC, Generic[S]):
     def state(self) -> tuple[Arrays, dict[str, Any]]:
         """Everything a resumed process needs beside the replay."""
         tree, arrays = self.arrays()
+        worlds = [world.state() for world in self.worlds]
         record = {
             "steps": self.steps,
             "episodes": self.episodes,
@@ -145,9 +160,10 @@ class Learner(ABC, Generic[S]):
             "losses": self._losses.tolist(),
             "updates": self._updates,
             "random": self.rng.bit_generator.state,
-            "world": self.world.state(),
+            "worlds": [record for record, _ in worlds],
         }
-        return arrays_of(tree) | arrays, record
+        done = {f"actions.{i}": actions for i, (_, actions) in enumerate(worlds)}
+        return arrays_of(tree) | arrays | (done if self.remember else {}), record
 
     def keep(self) -> None:
         """Called before a checkpoint is written: make durable what it will refer to."""
@@ -159,21 +175,25 @@ class Learner(ABC, Generic[S]):
         """Close the environments made for this run, and files."""
         self._opened.close()
 
-    def hold_to_budget(self) -> None:
+    def hold_to_budget(self, variance: Callable[[], float], rate: float) -> None:
         """Dual ascent: raise the risk aversion while the policy's variance is above the limit.
 
-        The variance is that of the policy as it would be used, without exploration. A natural
-        unit of a risk aversion is one over the standard deviation that is allowed.
+        `variance` measures it, if it is needed; `rate` is how far one measurement moves the risk
+        aversion. Its natural unit is one over the standard deviation that is allowed.
         """
         if isinstance(self.risk, VarianceBudget):
-            variance = self._watch(_BUDGET, steps=1_000).reward_variance
-            excess = float(np.clip(variance / self.risk.limit - 1.0, -1.0, 1.0))
-            step = self.settings.budget_rate * excess / np.sqrt(self.risk.limit)
+            variance_ratio = variance() / self.risk.limit
+            excess = float(np.clip(variance_ratio - 1.0, -1.0, 1.0))
+            step = rate * excess / np.sqrt(self.risk.limit)
             price = max(0.0, self.risk.risk_aversion + float(step))
             self.risk = replace(self.risk, risk_aversion=price)
 
-    def _watch(self, purpose: int, episodes: int = 1, steps: int = 1) -> Evaluation:
-        shown = run_episodes(self.policy.predict, self._watched, self.seed, purpose, self.steps)
+    def variance_of(self, policy: Policy) -> float:
+        """The per-step variance of a policy as it would be used, without exploration."""
+        return self._watch(policy, _BUDGET, steps=1_000).reward_variance
+
+    def _watch(self, policy: Policy, purpose: int, episodes: int = 1, steps: int = 1) -> Evaluation:
+        shown = run_episodes(policy.act, self._watched, self.seed, purpose, self.steps)
         try:
             return summarise(shown, episodes=episodes, steps=steps)
         except InputError as error:  # the policy fitted the training environment
@@ -194,7 +214,8 @@ class Learner(ABC, Generic[S]):
                 self.risk = replace(self.risk, risk_aversion=record["risk_aversion"])
             tree, _ = self.arrays()
             self.restore_arrays(with_arrays(tree, arrays, path), arrays)
-            self.world.restore(record["world"])
+            for i, (world, there) in enumerate(zip(self.worlds, record["worlds"], strict=True)):
+                world.restore(there, arrays[f"actions.{i}"] if self.remember else ())
         except InputError:
             raise
         except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:

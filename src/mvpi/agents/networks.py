@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpy.typing as npt
 
 from mvpi.agents.files import Arrays, take
 
@@ -17,10 +18,11 @@ Tree = TypeVar("Tree")
 
 
 class MLP(eqx.Module):
-    """A network with ReLU units between its layers."""
+    """A network with ReLU or tanh units between its layers."""
 
     weights: tuple[jax.Array, ...]
     biases: tuple[jax.Array, ...]
+    units: Literal["relu", "tanh"] = eqx.field(static=True, default="relu")
 
     @classmethod
     def random(cls, rng: np.random.Generator, *sizes: int) -> MLP:
@@ -32,9 +34,18 @@ class MLP(eqx.Module):
             biases.append(_uniform(rng, bound, (outputs,)))
         return cls(tuple(weights), tuple(biases))
 
+    @classmethod
+    def orthogonal(cls, rng: np.random.Generator, *sizes: int, gain: float) -> MLP:
+        """Tanh units; orthogonal weights, scaled by `gain` in the last layer; biases 0."""
+        gains = [np.sqrt(2.0)] * (len(sizes) - 2) + [gain]
+        pairs = zip(pairwise(sizes), gains, strict=True)
+        weights = [jnp.asarray(_orthogonal(rng, *shape) * g, jnp.float32) for shape, g in pairs]
+        return cls(tuple(weights), tuple(jnp.zeros(n) for n in sizes[1:]), "tanh")
+
     def __call__(self, x: jax.Array) -> jax.Array:
+        unit = jax.nn.relu if self.units == "relu" else jnp.tanh
         for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
-            x = jax.nn.relu(x @ weight + bias)
+            x = unit(x @ weight + bias)
         return x @ self.weights[-1] + self.biases[-1]
 
 
@@ -51,6 +62,14 @@ def with_arrays(tree: Tree, arrays: Arrays, path: Path) -> Tree:
     stored = [jnp.asarray(take(arrays, name, x.shape, path), x.dtype) for name, x in named]
     restored: Tree = jax.tree_util.tree_unflatten(structure, stored)
     return restored
+
+
+def _orthogonal(rng: np.random.Generator, rows: int, columns: int) -> npt.NDArray[np.float64]:
+    """A random matrix whose shorter sides are orthonormal."""
+    tall = rng.standard_normal((max(rows, columns), min(rows, columns)))
+    q, r = np.linalg.qr(tall)
+    q *= np.sign(np.diag(r))
+    return q if rows >= columns else q.T
 
 
 def _uniform(rng: np.random.Generator, bound: float, shape: tuple[int, ...]) -> jax.Array:

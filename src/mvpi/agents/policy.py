@@ -6,35 +6,131 @@ JAX. Acting in numpy costs a fraction of a call through a compiled function.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from mvpi.agents.files import Arrays, read_arrays, take, write_arrays
-from mvpi.environment import Spaces
 from mvpi.errors import InputError
+from mvpi.spaces import BoxActions, Choices, FlatObservations, Spaces, States
 
 Vector = npt.NDArray[np.float32]
 
 KIND = "policy"
+_FARTHEST = np.float32(10.0)
+"""Where scaled observations are cut off."""
 _MOST_LAYERS = 100
 
 
 @dataclass(frozen=True, eq=False)
-class Policy:
-    """`tanh` of a network with ReLU units, scaled from [-1, 1] to the box of actions."""
+class Policy(ABC):
+    """A network, and what its outputs mean."""
 
+    head: ClassVar[str]
     spaces: Spaces
     weights: tuple[Vector, ...]
     biases: tuple[Vector, ...]
 
-    def __call__(self, observations: Vector) -> Vector:
-        """Actions in [-1, 1]; `observations` is one row or a batch of them."""
-        x = observations
+    @abstractmethod
+    def __call__(self, x: Vector) -> Any:
+        """The best actions, before `spaces` gives them meaning, for one vector or a batch."""
+
+    @abstractmethod
+    def sample(self, x: Vector, rng: np.random.Generator) -> Any:
+        """Actions drawn as the policy draws them; a deterministic one returns the best."""
+
+    @property
+    def parameters(self) -> tuple[Vector, ...]:
+        """Everything that training changes."""
+        return (*self.weights, *self.biases)
+
+    def predict(self, observation: npt.ArrayLike) -> npt.NDArray[Any]:
+        """The best action for an observation, or a batch of them for a batch."""
+        return self._meaning(self(self._vectors(observation)))
+
+    def act(self, observation: npt.ArrayLike, rng: np.random.Generator) -> npt.NDArray[Any]:
+        """An action drawn as the policy draws it."""
+        return self._meaning(self.sample(self._vectors(observation), rng))
+
+    def _meaning(self, actions: Any) -> npt.NDArray[Any]:
+        meant: npt.NDArray[Any] = self.spaces.actions.meaning(actions)
+        return meant
+
+    def _vectors(self, observation: Any) -> Vector:
+        size = self.spaces.observations.size
+        try:
+            x = self.spaces.observations.vectors(observation)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"observation must be an array of numbers: {error}") from None
+        if x.ndim not in (1, 2) or x.shape[-1] != size:
+            raise InputError(
+                f"observation must have the shape ({size},) or (n, {size}), got {x.shape}"
+            )
+        return x
+
+    def save(self, path: Path, record: dict[str, Any]) -> None:
+        """Write the policy and whatever else `record` says of it."""
+        arrays: Arrays = self._own_arrays()
+        spaces: dict[str, Any] = {}
+        if isinstance(self.spaces.actions, BoxActions):
+            arrays |= {"low": self.spaces.actions.low, "high": self.spaces.actions.high}
+        else:
+            spaces["first_choice"] = self.spaces.actions.first
+        if isinstance(self.spaces.observations, States):
+            spaces["first_state"] = self.spaces.observations.first
+        for i, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
+            arrays |= {f"weight.{i}": weight, f"bias.{i}": bias}
+        sizes = [self.spaces.observations.size, *(b.size for b in self.biases)]
+        write_arrays(path, KIND, arrays, {"head": self.head, "sizes": sizes, **spaces, **record})
+
+    @staticmethod
+    def load(path: Path) -> tuple[Policy, dict[str, Any]]:
+        """The policy in a file, and the record beside it."""
+        arrays, record = read_arrays(path, KIND)
+        head = record.setdefault("head", Deterministic.head)
+        if not isinstance(head, str) or head not in HEADS:
+            raise InputError(f"{path} holds a policy of the unknown kind {str(head)[:80]!r}")
+        sizes = record.get("sizes")
+        if (
+            not isinstance(sizes, list)
+            or not 2 <= len(sizes) <= _MOST_LAYERS
+            or not all(type(n) is int and n > 0 for n in sizes)
+        ):
+            raise InputError(f"{path} is damaged: the sizes of its layers are missing or wrong")
+        spaces = _spaces_in(arrays, record, sizes, path)
+        shapes = list(pairwise(sizes))
+        weights = (take(arrays, f"weight.{i}", shape, path) for i, shape in enumerate(shapes))
+        biases = (take(arrays, f"bias.{i}", shape[1:], path) for i, shape in enumerate(shapes))
+        kind = HEADS[head]
+        own = kind._own_fields(spaces, arrays, path)
+        policy = kind(spaces, tuple(weights), tuple(biases), **own)
+        if any(p.dtype != np.float32 for p in policy.parameters):
+            raise InputError(f"{path} is damaged: its weights are not float32")
+        return policy, record
+
+    def _own_arrays(self) -> Arrays:
+        """Arrays to store beside weights and biases."""
+        return {}
+
+    @classmethod
+    def _own_fields(cls, spaces: Spaces, arrays: Arrays, path: Path) -> dict[str, Any]:
+        """Fields beside weights and biases, from the stored arrays."""
+        del spaces, arrays, path
+        return {}
+
+
+class Deterministic(Policy):
+    """`tanh` of a network with ReLU units, scaled from [-1, 1] to the box of actions."""
+
+    head = "deterministic"
+
+    def __call__(self, x: Vector) -> Vector:
         for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
             x = x @ weight
             x += bias
@@ -43,45 +139,132 @@ class Policy:
         x += self.biases[-1]
         return np.tanh(x, out=x)
 
-    def predict(self, observation: npt.ArrayLike) -> npt.NDArray[Any]:
-        """The action for an observation, or a batch of actions for a batch of them."""
-        size = self.spaces.observation_size
-        try:
-            o = np.asarray(observation, dtype=np.float32)
-        except (TypeError, ValueError) as error:
-            raise InputError(f"observation must be an array of numbers: {error}") from None
-        if o.ndim not in (1, 2) or o.shape[-1] != size:
-            raise InputError(
-                f"observation must have the shape ({size},) or (n, {size}), got {o.shape}"
-            )
-        return self.spaces.actions(self(o))
+    def sample(self, x: Vector, rng: np.random.Generator) -> Vector:
+        del rng
+        return self(x)
 
-    def save(self, path: Path, record: dict[str, Any]) -> None:
-        """Write the policy and whatever else `record` says of it."""
-        arrays: Arrays = {"low": self.spaces.low, "high": self.spaces.high}
-        for i, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
-            arrays |= {f"weight.{i}": weight, f"bias.{i}": bias}
-        sizes = [self.spaces.observation_size, *(b.size for b in self.biases)]
-        write_arrays(path, KIND, arrays, {"sizes": sizes, **record})
+
+@dataclass(frozen=True, eq=False)
+class Scaling:
+    """Shifts and scales observations, and cuts them off far out."""
+
+    mean: Vector
+    scale: Vector
+
+    def __call__(self, x: Vector) -> Vector:
+        x = (x - self.mean) / self.scale
+        np.maximum(x, -_FARTHEST, out=x)
+        return np.minimum(x, _FARTHEST, out=x)
+
+
+@dataclass(frozen=True, eq=False)
+class Stochastic(Policy):
+    """A network with tanh units, on observations that may be scaled first."""
+
+    scaling: Scaling | None
+
+    @abstractmethod
+    def drawn(self, x: Vector, rng: np.random.Generator) -> Any:
+        """Actions drawn for scaled observations."""
+
+    def sample(self, x: Vector, rng: np.random.Generator) -> Any:
+        return self.drawn(self._scaled(x), rng)
+
+    def _scaled(self, x: Vector) -> Vector:
+        return x if self.scaling is None else self.scaling(x)
+
+    def _outputs(self, x: Vector) -> Vector:
+        for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
+            x = x @ weight
+            x += bias
+            np.tanh(x, out=x)
+        x = x @ self.weights[-1]
+        x += self.biases[-1]
+        return x
+
+    def _own_arrays(self) -> Arrays:
+        if self.scaling is None:
+            return {}
+        return {"mean": self.scaling.mean, "scale": self.scaling.scale}
 
     @classmethod
-    def load(cls, path: Path) -> tuple[Policy, dict[str, Any]]:
-        """The policy in a file, and the record beside it."""
-        arrays, record = read_arrays(path, KIND)
-        sizes = record.get("sizes")
-        if (
-            not isinstance(sizes, list)
-            or not 2 <= len(sizes) <= _MOST_LAYERS
-            or not all(type(n) is int and n > 0 for n in sizes)
-        ):
-            raise InputError(f"{path} is damaged: the sizes of its layers are missing or wrong")
-        low, high = (take(arrays, name, (sizes[-1],), path) for name in ("low", "high"))
-        if low.dtype != high.dtype or low.dtype.kind != "f" or not (low < high).all():
-            raise InputError(f"{path} is damaged: low and high bound no box of actions")
-        shapes = list(pairwise(sizes))
-        weights = (take(arrays, f"weight.{i}", shape, path) for i, shape in enumerate(shapes))
-        biases = (take(arrays, f"bias.{i}", shape[1:], path) for i, shape in enumerate(shapes))
-        parameters = tuple(weights), tuple(biases)
-        if any(p.dtype != np.float32 for group in parameters for p in group):
-            raise InputError(f"{path} is damaged: its weights are not float32")
-        return cls(Spaces(sizes[0], low, high), *parameters), record
+    def _own_fields(cls, spaces: Spaces, arrays: Arrays, path: Path) -> dict[str, Any]:
+        if "mean" not in arrays:
+            return {"scaling": None}
+        shape = (spaces.observations.size,)
+        mean, scale = (take(arrays, name, shape, path) for name in ("mean", "scale"))
+        if mean.dtype != np.float32 or scale.dtype != np.float32 or not (scale > 0).all():
+            raise InputError(f"{path} is damaged: mean and scale cannot scale observations")
+        return {"scaling": Scaling(mean, scale)}
+
+
+@dataclass(frozen=True, eq=False)
+class Gaussian(Stochastic):
+    """Actions drawn around the network's outputs; the standard deviation is the same everywhere."""
+
+    head = "gaussian"
+    log_std: Vector
+
+    @property
+    def parameters(self) -> tuple[Vector, ...]:
+        return (*super().parameters, self.log_std)
+
+    def __call__(self, x: Vector) -> Vector:
+        return self._outputs(self._scaled(x))
+
+    def drawn(self, x: Vector, rng: np.random.Generator) -> Vector:
+        a = self._outputs(x)
+        a += self._deviation * rng.standard_normal(a.shape, dtype=np.float32)
+        return a
+
+    @cached_property
+    def _deviation(self) -> Vector:
+        return np.exp(self.log_std)
+
+    def _own_arrays(self) -> Arrays:
+        return super()._own_arrays() | {"log_std": self.log_std}
+
+    @classmethod
+    def _own_fields(cls, spaces: Spaces, arrays: Arrays, path: Path) -> dict[str, Any]:
+        log_std = take(arrays, "log_std", (spaces.actions.size,), path)
+        return super()._own_fields(spaces, arrays, path) | {"log_std": log_std}
+
+
+class Categorical(Stochastic):
+    """One of finitely many actions, with probabilities proportional to the exponential."""
+
+    head = "categorical"
+
+    def __call__(self, x: Vector) -> npt.NDArray[np.intp]:
+        best: npt.NDArray[np.intp] = self._outputs(self._scaled(x)).argmax(axis=-1)
+        return best
+
+    def drawn(self, x: Vector, rng: np.random.Generator) -> npt.NDArray[np.intp]:
+        logits = self._outputs(x)
+        # The largest of the logits plus Gumbel noise has the softmax distribution.
+        index: npt.NDArray[np.intp] = (logits + rng.gumbel(size=logits.shape)).argmax(axis=-1)
+        return index
+
+
+HEADS: dict[str, type[Policy]] = {
+    kind.head: kind for kind in (Deterministic, Gaussian, Categorical)
+}
+
+
+def _spaces_in(arrays: Arrays, record: dict[str, Any], sizes: list[int], path: Path) -> Spaces:
+    seen, first_state, first_choice = (
+        sizes[0],
+        record.get("first_state"),
+        record.get("first_choice"),
+    )
+    if not all(first is None or type(first) is int for first in (first_state, first_choice)):
+        raise InputError(f"{path} is damaged: its states or choices begin at no whole number")
+    observations = FlatObservations(seen) if first_state is None else States(seen, first_state)
+    if (first_choice is None) == (record["head"] == Categorical.head):
+        raise InputError(f"{path} is damaged: its policy and its actions do not belong together")
+    if first_choice is not None:
+        return Spaces(observations, Choices(sizes[-1], first_choice))
+    low, high = (take(arrays, name, (sizes[-1],), path) for name in ("low", "high"))
+    if low.dtype != high.dtype or low.dtype.kind != "f" or not (low < high).all():
+        raise InputError(f"{path} is damaged: low and high bound no box of actions")
+    return Spaces(observations, BoxActions(low, high))

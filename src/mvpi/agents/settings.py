@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
-from typing import Any, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
+
+import numpy as np
 
 from mvpi.errors import InputError
 from mvpi.stats import check_count, check_number
@@ -30,23 +32,41 @@ class CommonSettings:
     """Episodes of each evaluation."""
     checkpoint_every: int = 10_000
     """Environment steps between checkpoints, each at the end of an episode."""
-    budget_every: int = 1_000
-    """With a variance budget: steps between measurements of the policy's variance."""
-    budget_rate: float = 0.05
-    """With a variance budget: how far a measurement moves the risk aversion."""
+    _fewest_layers: ClassVar[int] = 1
+    _below_one: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         self._numbers("gamma", at_least=0.0)
-        if self.gamma >= 1:
-            raise InputError(f"gamma must be < 1, got {self.gamma}")
-        object.__setattr__(self, "hidden", _sizes(self.hidden))
-        self._counts("evaluation_every", "evaluation_episodes", "checkpoint_every", "budget_every")
-        self._numbers("budget_rate", above=0.0)
+        if self.gamma > 1 or (self.gamma == 1 and self._below_one):
+            bound = "<" if self._below_one else "<="
+            raise InputError(f"gamma must be {bound} 1, got {self.gamma}")
+        object.__setattr__(self, "hidden", _sizes(self.hidden, self._fewest_layers))
+        self._counts("evaluation_every", "evaluation_episodes", "checkpoint_every")
 
     def _numbers(self, *names: str, **bounds: float) -> None:
-        """Check fields that are numbers, and keep them as plain floats."""
+        """Check fields that are numbers, and keep them as plain floats; None stays None."""
         for name in names:
-            object.__setattr__(self, name, check_number(getattr(self, name), name, **bounds))
+            value = getattr(self, name)
+            if value is not None or not self._may_be_none(name):
+                object.__setattr__(self, name, check_number(value, name, **bounds))
+
+    def _may_be_none(self, name: str) -> bool:
+        return type(self).__dataclass_fields__[name].type == "float | None"
+
+    def _flags(self, *names: str) -> None:
+        """Check fields that are true or false."""
+        for name in names:
+            value = getattr(self, name)
+            if not isinstance(value, bool | np.bool_):
+                raise InputError(f"{name} must be True or False, got {value!r}")
+            object.__setattr__(self, name, bool(value))
+
+    def _names(self, name: str, known: tuple[str, ...]) -> None:
+        """Check a field that is one of some names."""
+        if getattr(self, name) not in known:
+            raise InputError(
+                f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}"
+            )
 
     def _counts(self, *names: str, at_least: int = 1) -> None:
         """Check fields that are whole numbers, and keep them as plain ints."""
@@ -85,13 +105,18 @@ class TD3Settings(CommonSettings):
     """Bound of that noise."""
     window: int = 10_000
     """How many of the most recent rewards `y` is measured on: the paper's K."""
+    budget_every: int = 1_000
+    """With a variance budget: steps between measurements of the policy's variance."""
+    budget_rate: float = 0.05
+    """With a variance budget: how far a measurement moves the risk aversion."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._numbers("learning_rate", above=0.0)
+        self._numbers("learning_rate", "budget_rate", above=0.0)
         self._numbers("tau", above=0.0, at_most=1.0)
         self._numbers("exploration_noise", "target_policy_noise", "target_noise_clip", at_least=0.0)
         self._counts("buffer_size", "batch_size", "train_freq", "policy_delay", "window")
+        self._counts("budget_every")
         self._counts("learning_starts", "averaging", at_least=0)
         if self.gradient_steps != -1:
             self._counts("gradient_steps")
@@ -108,6 +133,151 @@ class TD3Settings(CommonSettings):
         return self.train_freq if self.gradient_steps == -1 else self.gradient_steps
 
 
+@dataclass(frozen=True)
+class StochasticSettings(CommonSettings):
+    """Settings of policies that draw their actions."""
+
+    hidden: tuple[int, ...] = (64, 64)
+    """Units of the hidden layers, with tanh; none: linear, on states of a finite set a table."""
+    learning_rate: float = 3e-4
+    """Step size of the policy's optimiser."""
+    ent_coef: float = 0.0
+    """Weight of the policy's entropy in what is maximised."""
+    max_grad_norm: float | None = None
+    """Gradients longer than this are shortened to it."""
+
+    _fewest_layers: ClassVar[int] = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._numbers("learning_rate", "max_grad_norm", above=0.0)
+        self._numbers("ent_coef", at_least=0.0)
+
+
+@dataclass(frozen=True)
+class PPOSettings(StochasticSettings):
+    """Settings of MVPI-PPO; the defaults are the paper's."""
+
+    critic_learning_rate: float = 1e-3
+    """Step size of the critic's optimiser."""
+    n_steps: int = 2_048
+    """Steps of a rollout, between two improvements of the policy."""
+    batch_size: int = 64
+    """Steps in a minibatch; divides n_steps."""
+    n_epochs: int = 10
+    """How often a rollout is gone through."""
+    clip_range: float = 0.2
+    """How far probabilities may move within one improvement, as a share."""
+    gae_lambda: float = 0.95
+    """Weight of later rewards against the critic in the advantages."""
+    target_kl: float | None = 0.01
+    """The policy is not moved while it is more than 1.5 times this away from the old one."""
+    normalize_advantage: bool = True
+    """Scale the advantages of a minibatch to mean 0 and variance 1."""
+    normalize_observations: bool = True
+    """Shift and scale observations by their running mean and standard deviation."""
+    budget_rate: float = 0.05
+    """With a variance budget: how far the variance of a rollout moves the risk aversion."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._numbers("critic_learning_rate", "clip_range", "target_kl", "budget_rate", above=0.0)
+        self._numbers("gae_lambda", at_least=0.0, at_most=1.0)
+        self._counts("n_steps", "batch_size", "n_epochs")
+        self._flags("normalize_advantage", "normalize_observations")
+        if self.n_steps % self.batch_size:
+            raise InputError(
+                f"batch_size must divide n_steps, got {self.batch_size} and {self.n_steps}"
+            )
+
+
+@dataclass(frozen=True)
+class TotalRewardSettings(StochasticSettings):
+    """What MVP, Tamar and Prashanth share; the defaults are the paper's."""
+
+    gamma: float = 1.0
+    """Discount factor, in [0, 1]."""
+    learning_rate: float = 7e-4
+    """Step size of the policy's optimiser."""
+    optimizer: Literal["rmsprop", "adam"] = "rmsprop"
+    """The optimiser of all networks."""
+    n_envs: int = 16
+    """Environments that are trained in side by side."""
+    ent_coef: float = 0.01
+    """Weight of the policy's entropy in what is maximised."""
+    max_grad_norm: float | None = 0.5
+    """Gradients longer than this are shortened to it."""
+
+    _below_one: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._counts("n_envs")
+        self._names("optimizer", ("rmsprop", "adam"))
+
+
+@dataclass(frozen=True)
+class MVPSettings(TotalRewardSettings):
+    """Settings of MVP (Liu 2018)."""
+
+    estimate_rate: float = 100.0
+    """Step size of y as a multiple of learning_rate; the product must be below 1."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._estimates()
+
+    def _estimates(self) -> None:
+        self._numbers("estimate_rate", above=0.0)
+        if self.estimate_rate * self.learning_rate > 1:
+            raise InputError(
+                f"estimate_rate times learning_rate must be at most 1, got {self.estimate_rate:g} "
+                f"times {self.learning_rate:g}"
+            )
+
+
+@dataclass(frozen=True)
+class TamarSettings(MVPSettings):
+    """Settings of the method of Tamar 2012."""
+
+    estimate_rate: float = 100.0
+    """Step size of the estimated mean and variance as a multiple of learning_rate."""
+    variance_limit: float = 50.0
+    """The variance of the return that costs nothing: the paper's xi."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._numbers("variance_limit", at_least=0.0)
+
+
+@dataclass(frozen=True)
+class PrashanthSettings(TotalRewardSettings):
+    """Settings of the method of Prashanth 2013."""
+
+    gamma: float = 0.99
+    """Discount factor, in [0, 1)."""
+    learning_rate: float = 7e-5
+    """Step size of the policy's optimiser."""
+    critic_learning_rate: float = 7e-4
+    """Step size of the critics' optimiser."""
+    scheme: Literal["spsa", "smoothed"] = "spsa"
+    """How the policy is perturbed: by signs (spsa) or by Gaussian numbers (smoothed)."""
+    perturbation: float = 1e-4
+    """Size of the perturbation: the paper's beta."""
+    n_steps: int = 5
+    """Steps of every actor between two perturbations."""
+
+    _below_one: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._numbers("critic_learning_rate", "perturbation", above=0.0)
+        self._counts("n_steps")
+        self._names("scheme", ("spsa", "smoothed"))
+        if self.n_envs % 2:
+            raise InputError(f"n_envs must be even, half are perturbed, got {self.n_envs}")
+
+
 def make_settings(kind: type[Settings], given: dict[str, Any]) -> Settings:
     """Settings of that kind; an unknown name raises and says the nearest known one."""
     known = [field.name for field in fields(kind)]  # type: ignore[arg-type]
@@ -119,10 +289,10 @@ def make_settings(kind: type[Settings], given: dict[str, Any]) -> Settings:
     return kind(**given)
 
 
-def _sizes(hidden: Any) -> tuple[int, ...]:
+def _sizes(hidden: Any, fewest: int) -> tuple[int, ...]:
     if isinstance(hidden, str | bytes) or not hasattr(hidden, "__iter__"):
         raise InputError(f"hidden must be a sequence like (400, 300), got {hidden!r}")
     sizes = tuple(check_count(size, "each size in hidden") for size in hidden)
-    if not sizes:
+    if len(sizes) < fewest:
         raise InputError("hidden must name at least one layer")
     return sizes

@@ -29,7 +29,7 @@ from mvpi.agents.agent import Agent
 from mvpi.agents.files import Arrays
 from mvpi.agents.learner import Learner, Rest
 from mvpi.agents.networks import MLP
-from mvpi.agents.policy import Policy
+from mvpi.agents.policy import Deterministic
 from mvpi.agents.replay import Replay
 from mvpi.agents.settings import TD3Settings
 from mvpi.agents.window import RewardWindow
@@ -165,7 +165,7 @@ class TD3Learner(Learner[TD3Settings]):
     loss_names = ("critic_loss", "actor_loss")
 
     def begin(self, opened: ExitStack) -> None:
-        sizes = (self.world.spaces.observation_size, self.world.spaces.action_size)
+        sizes = self.world.spaces.observations.size, self.world.spaces.actions.size
         self.net = initial_networks(self.rng, *sizes, self.settings)
         self.replay = Replay(self.settings.buffer_size, *sizes, self.directory, self.steps)
         opened.callback(self.replay.close)
@@ -186,14 +186,14 @@ class TD3Learner(Learner[TD3Settings]):
                 if self.steps % settings.train_freq == 0:
                     self._learn()
                 if self.steps % settings.budget_every == 0:
-                    self.hold_to_budget()
+                    self.hold_to_budget(self._variance, settings.budget_rate)
             if terminated or truncated:
-                s = self.begin_episode()
+                s = self.begin_episode(world)
                 if rest():
                     return
 
     def _explore(self, s: Vector) -> Vector:
-        size = self.world.spaces.action_size
+        size = self.world.spaces.actions.size
         if self.steps < self.settings.learning_starts:
             return self.rng.uniform(-1.0, 1.0, size).astype(np.float32)
         noise = self.rng.standard_normal(size, dtype=np.float32)
@@ -205,21 +205,24 @@ class TD3Learner(Learner[TD3Settings]):
         self.y = self.risk.dual(self.window.rewards)
         rows = self.replay.draw(self.rng, settings.updates, settings.batch_size)
         rows[..., reward] = self.risk.augment(rows[..., reward], self.y)
-        shape = (*rows.shape[:2], self.world.spaces.action_size)
+        shape = (*rows.shape[:2], self.world.spaces.actions.size)
         noise = settings.target_policy_noise * self.rng.standard_normal(shape, dtype=np.float32)
         np.clip(noise, -settings.target_noise_clip, settings.target_noise_clip, out=noise)
         self.net, losses = update(self.net, rows, noise, settings)
         self.add_losses(np.asarray(losses))
         self._refresh_policy()
 
+    def _variance(self) -> float:
+        return self.variance_of(self._actor)
+
     def _refresh_policy(self) -> None:
         self._actor = self._policy_of(self.net.actor)
         average = self.net.average_actor
         self.set_policy(self._actor if average is None else self._policy_of(average))
 
-    def _policy_of(self, actor: MLP) -> Policy:
+    def _policy_of(self, actor: MLP) -> Deterministic:
         weights, biases = (tuple(map(np.array, group)) for group in (actor.weights, actor.biases))
-        return Policy(self.world.spaces, weights, biases)
+        return Deterministic(self.world.spaces, weights, biases)
 
     def keep(self) -> None:
         self.replay.keep()
