@@ -4,6 +4,7 @@
     RiskyZone(env, ...)      beyond a position the reward is noisy, and a little higher
     mvpi/FourState-v0        the paper's four-state example: a gamble or a sure loss
     mvpi/Markowitz-v0        a portfolio with independent Gaussian returns, solved in closed form
+    mvpi/Liquidity-v0        a saver who may lock money up in a better, riskier asset (Tamar 2012)
     mvpi/RiskyPendulum-v0    InvertedPendulum whose right half pays a little more, and noisily
 
 The ids are known to Gymnasium once this module is imported. Every environment here draws all its
@@ -25,9 +26,10 @@ import numpy.typing as npt
 
 from mvpi.errors import InputError
 from mvpi.risk import CVaR, Entropic, MeanVariance, Risk, VarianceBudget, as_risk
-from mvpi.stats import check_number
+from mvpi.stats import check_count, check_number
 
 Array = npt.NDArray[np.float64]
+Vector = npt.NDArray[np.float32]
 Env = gym.Env[Any, Any]
 Step = tuple[Any, float, bool, bool, dict[str, Any]]
 
@@ -216,6 +218,65 @@ class Markowitz(gym.Env[Array, Array]):
         return self.best_action(high)
 
 
+class Liquidity(gym.Env[Vector, int]):
+    """A saver with a liquid and a non-liquid asset, after Tamar, Di Castro and Mannor (2012).
+
+    Every step, action 1 locks `share` of the liquid money up for `maturity` steps; action 0 does
+    nothing. Liquid money earns the factor `liquid_factor` a step. Locked money comes back times
+    the factor of that time, which switches between a low and a high one, or is lost with
+    probability `default`. The reward is the growth of the logarithm of all money, so the return is
+    the logarithm of the final wealth; an episode ends after `horizon` steps. Observed are the
+    shares of liquid money and of what matures in 1, 2, ... steps, and whether the factor is high.
+    """
+
+    def __init__(
+        self,
+        maturity: int = 4,
+        share: float = 0.2,
+        liquid_factor: float = 1.001,
+        factors: tuple[float, float] = (1.1, 2.0),
+        switch: float = 0.1,
+        default: float = 0.05,
+        horizon: int = 50,
+    ) -> None:
+        self.maturity = check_count(maturity, "maturity")
+        self.share = check_number(share, "share", above=0.0, at_most=1.0)
+        self.liquid_factor = check_number(liquid_factor, "liquid_factor", above=0.0)
+        self.factors = tuple(check_number(f, "each factor", above=0.0) for f in factors)
+        self.switch = check_number(switch, "switch", at_least=0.0, at_most=1.0)
+        self.default = check_number(default, "default", at_least=0.0, at_most=1.0)
+        self.horizon = check_count(horizon, "horizon")
+        self.observation_space = gym.spaces.Box(0.0, 1.0, (self.maturity + 2,), np.float32)
+        self.action_space = gym.spaces.Discrete(2)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Vector, dict[str, Any]]:
+        super().reset(seed=seed)
+        self._money = np.zeros(self.maturity + 1)
+        self._money[0] = 1.0  # liquid; then what matures in 1, 2, ... steps
+        self._high = int(self.np_random.integers(2))
+        self._time = 0
+        return self._observation(), {}
+
+    def step(self, action: int) -> Step:
+        before = self._money.sum()
+        locked = self.share * self._money[0] if action == 1 else 0.0
+        liquid = self.liquid_factor * (self._money[0] - locked)
+        if self.np_random.random() >= self.default:
+            liquid += self.factors[self._high] * self._money[1]
+        self._money = np.array([liquid, *self._money[2:], locked])
+        if self.np_random.random() < self.switch:
+            self._high = 1 - self._high
+        self._time += 1
+        reward = math.log(self._money.sum() / before)
+        return self._observation(), reward, self._time >= self.horizon, False, {}
+
+    def _observation(self) -> Vector:
+        shares = self._money / self._money.sum()
+        return np.array([*shares, self._high], dtype=np.float32)
+
+
 def _gaussian_penalty(risk: Risk) -> tuple[float, float]:
     """`(p, q)` with `value = mean - p * variance - q * deviation` for a Gaussian reward."""
     from scipy.stats import norm
@@ -283,4 +344,5 @@ def _old_tasks_allowed(name: str) -> Iterator[None]:
 
 gym.register("mvpi/FourState-v0", "mvpi.envs:FourState")
 gym.register("mvpi/Markowitz-v0", "mvpi.envs:Markowitz")
+gym.register("mvpi/Liquidity-v0", "mvpi.envs:Liquidity")
 gym.register("mvpi/RiskyPendulum-v0", "mvpi.envs:risky_pendulum")

@@ -9,10 +9,12 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
+pytest.register_assert_rewrite("victims")
 
 _CACHE = {
     "jax_compilation_cache_dir": f"{tempfile.gettempdir()}/mvpi-tests-{os.getuid()}",
@@ -32,3 +34,11 @@ def tmp_path() -> Iterator[Path]:
     memory = "/dev/shm" if Path("/dev/shm").is_dir() else None
     with tempfile.TemporaryDirectory(prefix="mvpi-", dir=memory) as name:
         yield Path(name)
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """Starts training processes."""
+    from victims import serving
+
+    yield from serving(tmp_path_factory.mktemp("server"))

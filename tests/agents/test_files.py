@@ -9,7 +9,6 @@ import pickle
 import shutil
 import struct
 import sys
-import threading
 import warnings
 import zipfile
 from collections.abc import Callable
@@ -21,7 +20,17 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from victims import Case, Death, files_left_open, options, results, run, snapshot, status_of
+from victims import (
+    Case,
+    Death,
+    files_left_open,
+    in_time,
+    options,
+    results,
+    run,
+    snapshot,
+    status_of,
+)
 
 import mvpi
 from mvpi import InputError, cli
@@ -259,26 +268,6 @@ MALFORMED: dict[str, Make] = {
     "environment of a list": policy(record(environment=[1])),
     "no environment": policy(record(environment=None)),
 }
-
-
-def in_time(work: Callable[[], Any], seconds: float = 30.0) -> Any:
-    """The result of `work`, or its exception; a failure when it does not end."""
-    outcome: list[Any] = []
-
-    def target() -> None:
-        try:
-            outcome.append((work(), None))
-        except BaseException as error:  # noqa: BLE001 - handed to the test
-            outcome.append((None, error))
-
-    thread = threading.Thread(target=target, daemon=True)
-    thread.start()
-    thread.join(seconds)
-    assert outcome, "it hangs"
-    result, error = outcome[0]
-    if error is not None:
-        raise error
-    return result
 
 
 @pytest.mark.parametrize("name", MALFORMED)

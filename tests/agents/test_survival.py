@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import dataclasses
-import random
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from victims import Case, Death, Server, options, results, run, serving, snapshot
+from victims import (
+    Case,
+    Death,
+    Server,
+    die_at_every_event_of_files,
+    kill_processes,
+    options,
+    results,
+    run,
+    snapshot,
+    survive,
+)
 
 import mvpi
 from mvpi import cli
 from mvpi.agents.files import read_arrays
-
-FILES = ("open", "write", "fsync", "replace", "unlink")
-ANY = (*FILES, "step", "add")
 
 CASES = {
     # Between two checkpoints at least 100 transitions are stored.
@@ -39,31 +45,6 @@ CASES = {
     "a checkpoint at every episode": Case(["Walk"], settings={"checkpoint_every": 1}),
     "no checkpoint": Case(["Walk"], steps=150, settings={"checkpoint_every": 10_000}),
 }
-
-
-@pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    yield from serving(tmp_path_factory.mktemp("server"))
-
-
-def survive(case: Case, seed: int, kills: int, tmp_path: Path) -> int:
-    """Kill again and again, resume to the end, compare; returns how many kills there were."""
-    counts = run(case, tmp_path / "whole")
-    rng = random.Random(seed)
-    out = tmp_path / "0"
-    done = 0
-    while done < kills:
-        events = rng.choice([FILES, ("write",), ("step",), ("add",), ("replace",), ANY])
-        most = 1 + sum(counts[event] for event in events) // 4
-        death = Death(events, rng.randrange(most), rng.choice([0.0, 0.3, 0.9, 1.0]))
-        to = tmp_path / f"{done + 1}"
-        if not snapshot(case, out, death, to):
-            break
-        done += 1
-        out = to
-    run(case, out)
-    assert results(out) == results(tmp_path / "whole")
-    return done
 
 
 # In every run of the tests; all of them are in the slow one below.
@@ -107,15 +88,7 @@ def test_half_cheetah_with_noisy_actions(tmp_path: Path) -> None:
 def test_killed_once_at_every_event_of_files_that_is_no_journal_entry(tmp_path: Path) -> None:
     settings = {"buffer_size": 10_000, "evaluation_every": 60, "checkpoint_every": 30}
     case = Case(["Walk"], steps=100, settings=settings)
-    counts = run(case, tmp_path / "whole")
-    events = sum(counts[event] for event in FILES)
-    assert events > 30
-    for at in range(events):
-        killed = tmp_path / f"{at}"
-        death = Death(FILES, at, share=0.7 * (at % 2))
-        assert snapshot(case, tmp_path / f"{at}-before", death, killed)
-        run(case, killed)
-        assert results(killed) == results(tmp_path / "whole"), f"event {at}"
+    assert die_at_every_event_of_files(case, tmp_path) > 30
 
 
 def test_killed_once_at_journal_entries_of_a_small_ring(tmp_path: Path) -> None:
@@ -211,26 +184,6 @@ def test_a_finished_run_whose_prolonging_was_killed_at_once_is_whole(tmp_path: P
 
 
 # ---- real processes -------------------------------------------------------------------------
-
-
-def kill_processes(case: Case, kills: int, tmp_path: Path, server: Server) -> int:
-    """SIGKILL from outside at random times, and from inside in the middle of a write."""
-    assert server.run(case, tmp_path / "whole").finished
-    rng = random.Random(5)
-    done = 0
-    while done < kills:
-        if done % 3 == 2:
-            end = server.run(case, tmp_path / "run", after=rng.uniform(0.02, 0.9))
-        else:
-            death = Death(rng.choice([FILES, ("write",), ("add",)]), rng.randrange(220))
-            end = server.run(case, tmp_path / "run", death)
-        if end.finished:
-            break
-        assert end.killed, end.told
-        done += 1
-    assert server.run(case, tmp_path / "run").finished
-    assert results(tmp_path / "run") == results(tmp_path / "whole")
-    return done
 
 
 def test_processes_killed_twenty_times(tmp_path: Path, server: Server) -> None:

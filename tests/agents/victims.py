@@ -14,11 +14,13 @@ import csv
 import gc
 import json
 import os
+import random
 import resource
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 import traceback
 import warnings
@@ -42,6 +44,25 @@ TINY: dict[str, Any] = {
     "checkpoint_every": 100,
 }
 
+# Neither evaluations nor checkpoints fall between two common steps of 16 actors, or two rollouts.
+_TINY_ON_POLICY: dict[str, Any] = {
+    "hidden": [8],
+    "evaluation_every": 90,
+    "evaluation_episodes": 2,
+    "checkpoint_every": 70,
+}
+
+TINY_OF: dict[str, dict[str, Any]] = {
+    "td3": TINY,
+    "ppo": _TINY_ON_POLICY | {"n_steps": 48, "batch_size": 16, "n_epochs": 2},
+    "mvp": _TINY_ON_POLICY,
+    "tamar": _TINY_ON_POLICY | {"variance_limit": 1.0},
+    "prashanth": _TINY_ON_POLICY | {"n_steps": 3},
+}
+
+FILES = ("open", "write", "fsync", "replace", "unlink")
+ANY = (*FILES, "step", "add")
+
 
 @dataclass(frozen=True)
 class Case:
@@ -52,11 +73,12 @@ class Case:
     steps: int = 700
     action_noise: float = 0.0
     settings: dict[str, Any] = field(default_factory=dict)
+    algorithm: str = "td3"
 
     def agent(self) -> Any:
         import worlds
 
-        from mvpi import TD3
+        from mvpi.agents.agent import agent_type
         from mvpi.envs import Task
         from mvpi.risk import parse_risk
 
@@ -65,7 +87,8 @@ class Case:
             if isinstance(self.env, str)
             else worlds.make(*self.env)
         )
-        return TD3(env, parse_risk(self.risk), 3, **(TINY | self.settings))
+        settings = TINY_OF[self.algorithm] | self.settings
+        return agent_type(self.algorithm)(env, parse_risk(self.risk), 3, **settings)
 
 
 @dataclass(frozen=True)
@@ -154,7 +177,7 @@ def options(out: Path | None, case: Case, **others: Any) -> list[str]:
         "risk": case.risk,
         "steps": case.steps,
         "seed": 3,
-        **TINY,
+        **TINY_OF[case.algorithm],
         **case.settings,
         **others,
     }
@@ -309,6 +332,83 @@ def snapshot(case: Case, out: Path, death: Death, to: Path) -> bool:
     return False
 
 
+def survive(case: Case, seed: int, kills: int, tmp_path: Path) -> int:
+    """Kill again and again, resume to the end, compare; returns how many kills there were."""
+    counts = run(case, tmp_path / "whole")
+    kinds = [FILES, ("write",), ("step",), ("add",), ("replace",), ANY]
+    possible = [events for events in kinds if any(counts[event] for event in events)]
+    rng = random.Random(seed)
+    out = tmp_path / "0"
+    done = 0
+    while done < kills:
+        events = rng.choice(possible)
+        most = 1 + sum(counts[event] for event in events) // 4
+        death = Death(events, rng.randrange(most), rng.choice([0.0, 0.3, 0.9, 1.0]))
+        to = tmp_path / f"{done + 1}"
+        if not snapshot(case, out, death, to):
+            break
+        done += 1
+        out = to
+    run(case, out)
+    assert results(out) == results(tmp_path / "whole")
+    return done
+
+
+def die_at_every_event_of_files(case: Case, tmp_path: Path) -> int:
+    """A run for each, resumed to the end and compared; returns how many events there were."""
+    counts = run(case, tmp_path / "whole")
+    events = sum(counts[event] for event in FILES)
+    for at in range(events):
+        killed = tmp_path / f"{at}"
+        death = Death(FILES, at, share=0.7 * (at % 2))
+        assert snapshot(case, tmp_path / f"{at}-before", death, killed)
+        run(case, killed)
+        assert results(killed) == results(tmp_path / "whole"), f"event {at}"
+    return events
+
+
+def kill_processes(
+    case: Case, kills: int, tmp_path: Path, server: Server, inside: tuple[str, ...] = ("add",)
+) -> int:
+    """SIGKILL from outside at random times, and from inside in the middle of a write."""
+    assert server.run(case, tmp_path / "whole").finished
+    rng = random.Random(5)
+    done = 0
+    while done < kills:
+        if done % 3 == 2:
+            end = server.run(case, tmp_path / "run", after=rng.uniform(0.02, 0.9))
+        else:
+            death = Death(rng.choice([FILES, ("write",), inside]), rng.randrange(220))
+            end = server.run(case, tmp_path / "run", death)
+        if end.finished:
+            break
+        assert end.killed, end.told
+        done += 1
+    assert server.run(case, tmp_path / "run").finished
+    assert results(tmp_path / "run") == results(tmp_path / "whole")
+    return done
+
+
+def in_time(work: Callable[[], Any], seconds: float = 30.0) -> Any:
+    """The result of `work`, or its exception; a failure when it does not end."""
+    outcome: list[Any] = []
+
+    def target() -> None:
+        try:
+            outcome.append((work(), None))
+        except BaseException as error:  # noqa: BLE001 - handed to the test
+            outcome.append((None, error))
+
+    thread = threading.Thread(target=target, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    assert outcome, "it hangs"
+    result, error = outcome[0]
+    if error is not None:
+        raise error
+    return result
+
+
 @contextlib.contextmanager
 def files_left_open() -> Iterator[None]:
     """A killed process need not close its files: no warnings of that."""
@@ -347,8 +447,10 @@ def _serve() -> None:
     import gymnasium.envs.mujoco.mujoco_env
     import worlds  # noqa: F401
 
-    import mvpi.agents.td3  # noqa: F401
+    from mvpi.agents.agent import AGENTS, agent_type
 
+    for algorithm in AGENTS:
+        agent_type(algorithm)
     del gymnasium
     for line in sys.stdin:
         order = json.loads(line)

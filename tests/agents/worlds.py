@@ -132,6 +132,83 @@ class Forgetful(Walk):
         return self.x.copy(), info
 
 
+class Unsteady(Walk):
+    """Its later episodes are short, and it cannot be stepped beyond their end: no generator knows.
+
+    Repeating the actions of a later episode right after the start comes to another moment.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(end=0.0)
+        self.begun = 0
+        self.over = True
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        self.begun += 1
+        self.length = 5 if self.begun in (2, 3) else 40
+        self.over = False
+        return super().reset(seed=seed)
+
+    def step(self, action: Any) -> Reply:
+        assert not self.over, "the episode is over"
+        *reply, truncated, info = super().step(action)
+        self.over = truncated
+        return *reply, truncated, info  # type: ignore[return-value]
+
+
+class Lottery(Walk):
+    """Its rewards, and only they, come from a generator in a drawer: resuming cannot know it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.drawer = [np.random.default_rng(0)]
+
+    def step(self, action: Any) -> Reply:
+        observation, _, *rest = super().step(action)
+        return observation, float(self.drawer[0].random()), *rest  # type: ignore[return-value]
+
+
+class Hall(gym.Env[Any, Any]):
+    """Doors 5, 6, 7 in a row; -1 and 0 are left and right. Episodes end by chance."""
+
+    def __init__(self, end: float = 0.05) -> None:
+        self.observation_space = gym.spaces.Discrete(3, start=5)
+        self.action_space = gym.spaces.Discrete(2, start=-1)
+        self.end = end
+        self.door = 5
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.door = 5 + int(self.np_random.integers(3))
+        return self.door, {}
+
+    def step(self, action: Any) -> Reply:
+        assert self.action_space.contains(action), f"{action!r} is no choice"
+        wanted = self.door + (1 if action == 0 else -1)
+        if self.np_random.random() < 0.8:
+            self.door = min(7, max(5, wanted))
+        reward = float(self.door - 6 + self.np_random.standard_normal())
+        return self.door, reward, bool(self.np_random.random() < self.end), False, {}
+
+
+class Ghost(Hall):
+    """Says that it is at the door `seen` from its step `at` on."""
+
+    def __init__(self, seen: Any, at: int) -> None:
+        super().__init__()
+        self.seen, self.at = seen, at
+        self.taken = 0
+
+    def step(self, action: Any) -> Reply:
+        observation, *rest = super().step(action)
+        self.taken += 1
+        return (self.seen if self.taken >= self.at else observation), *rest  # type: ignore[return-value]
+
+
 class Strict(gym.Env[Any, Any]):
     """Refuses actions outside its box, or of a type that does not fit into it."""
 

@@ -217,6 +217,11 @@ def agent_type(algorithm: str) -> type[Agent[Any]]:
     return found
 
 
+def agent_for(settings: CommonSettings) -> type[Agent[Any]]:
+    """The class of the agent that such settings are for."""
+    return next(kind for kind in map(agent_type, AGENTS) if kind.settings_type is type(settings))
+
+
 def _source_of(record: dict[str, Any]) -> Source | None:
     """The environment a file names; an id that would import a module of its choice is left out."""
     name, noise = record.get("id"), record.get("action_noise", 0.0)

@@ -10,14 +10,20 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from mvpi.agents.files import read_text
-from mvpi.agents.settings import TD3Settings
+from mvpi.agents.settings import (
+    MVPSettings,
+    PPOSettings,
+    PrashanthSettings,
+    TamarSettings,
+    TD3Settings,
+)
 from mvpi.commands.display import number, print_json
 from mvpi.errors import InputError
 from mvpi.risk import parse_risk
@@ -50,39 +56,86 @@ class TrainOptions:
 
 
 @dataclass(frozen=True)
-class Train(TrainOptions):
-    """Train an agent; the same command on the same directory resumes it."""
+class TD3Options(TrainOptions):
+    """MVPI-TD3; at risk 0 it is TD3."""
 
-    algorithm: Annotated[Literal["td3"], tyro.conf.Positional] = "td3"
-    """td3: MVPI-TD3, which at risk 0 is TD3."""
     settings: Annotated[TD3Settings, tyro.conf.arg(name="")] = field(default_factory=TD3Settings)
 
+
+@dataclass(frozen=True)
+class PPOOptions(TrainOptions):
+    """MVPI-PPO, also called TRVO; at risk 0 it is PPO."""
+
+    settings: Annotated[PPOSettings, tyro.conf.arg(name="")] = field(default_factory=PPOSettings)
+
+
+@dataclass(frozen=True)
+class MVPOptions(TrainOptions):
+    """MVP (Liu 2018): mean and variance of the return; risk must be above 0."""
+
+    settings: Annotated[MVPSettings, tyro.conf.arg(name="")] = field(default_factory=MVPSettings)
+
+
+@dataclass(frozen=True)
+class TamarOptions(TrainOptions):
+    """Tamar 2012: a price on the variance of the return beyond a limit."""
+
+    settings: Annotated[TamarSettings, tyro.conf.arg(name="")] = field(
+        default_factory=TamarSettings
+    )
+
+
+@dataclass(frozen=True)
+class PrashanthOptions(TrainOptions):
+    """Prashanth 2013: mean and variance of the return, by perturbing the policy."""
+
+    settings: Annotated[PrashanthSettings, tyro.conf.arg(name="")] = field(
+        default_factory=PrashanthSettings
+    )
+
+
+Options = (
+    Annotated[TD3Options, tyro.conf.subcommand("td3")]
+    | Annotated[PPOOptions, tyro.conf.subcommand("ppo")]
+    | Annotated[MVPOptions, tyro.conf.subcommand("mvp")]
+    | Annotated[TamarOptions, tyro.conf.subcommand("tamar")]
+    | Annotated[PrashanthOptions, tyro.conf.subcommand("prashanth")]
+)
+
+
+@dataclass(frozen=True)
+class Train:
+    """Train an agent; the same command on the same directory resumes it."""
+
+    options: Annotated[Options, tyro.conf.arg(name="")]
+
     def run(self, console: Console) -> None:
-        from mvpi.agents.agent import agent_type
+        from mvpi.agents.agent import agent_for
         from mvpi.envs import Task
 
-        agent = agent_type(self.algorithm)(
-            Task(self.env, self.action_noise),
-            parse_risk(self.risk),
-            self.seed,
-            **{f.name: getattr(self.settings, f.name) for f in fields(self.settings)},
+        chosen = self.options
+        agent = agent_for(chosen.settings)(
+            Task(chosen.env, chosen.action_noise),
+            parse_risk(chosen.risk),
+            chosen.seed,
+            **{f.name: getattr(chosen.settings, f.name) for f in fields(chosen.settings)},
         )
-        out = self.out or _default_directory(agent)
+        out = chosen.out or _default_directory(agent)
         rows: list[Row] = []
         listeners: list[OnRow] = [rows.append]
         with ExitStack() as stack:
-            if self.tensorboard:
+            if chosen.tensorboard:
                 listeners.append(stack.enter_context(_tensorboard(out / "tensorboard")))
-            if not self.json:
-                listeners.append(stack.enter_context(_progress(agent, self.steps)))
+            if not chosen.json:
+                listeners.append(stack.enter_context(_progress(agent, chosen.steps)))
 
             def tell(row: Row) -> None:
                 for listener in listeners:
                     listener(row)
 
-            agent.learn(self.steps, out, on_row=tell)
+            agent.learn(chosen.steps, out, on_row=tell)
         last = rows[-1] if rows else last_row(out)
-        if self.json:
+        if chosen.json:
             print_json({**agent.config(), "steps": agent.steps, "out": str(out), "last": last})
             return
         console.print(_summary(last))
