@@ -42,6 +42,7 @@ PORTFOLIOS: dict[int, dict[str, Any]] = {
     },
 }
 STEPS = {2: 200_000, 5: 600_000}
+STEPS_WITH_BUDGET = {2: 200_000, 5: 300_000}
 RISKS = ("0.5", "1.0", "2.0", "cvar:0.1:0.3", "entropic:2.0", "budget:0.3")
 SETTINGS: dict[str, Any] = {
     "hidden": (256,),
@@ -54,6 +55,14 @@ SETTINGS: dict[str, Any] = {
     "averaging": 1_000,
     "evaluation_every": 1_000_000,
 }
+WITH_BUDGET = {
+    **SETTINGS,
+    "gradient_steps": 20,
+    "averaging": 300,
+    "budget_every": 5_000,
+    "budget_rate": 0.02,
+}
+"""A budget's price moves slowly, and the policy must follow it."""
 
 
 @dataclass(frozen=True)
@@ -88,8 +97,11 @@ def portfolio(assets: int, risk: mvpi.Risk) -> Markowitz:
 def trained_share(assets: int, risk: mvpi.Risk, seed: int) -> float:
     """How much of the exact objective a trained agent reaches; for a budget, of the variance."""
     env = portfolio(assets, risk)
-    agent = mvpi.TD3(partial(portfolio, assets, risk), risk=risk, seed=seed, **SETTINGS)
-    action = agent.learn(STEPS[assets]).predict(np.ones(1))
+    budget = isinstance(risk, mvpi.VarianceBudget)
+    settings = WITH_BUDGET if budget else SETTINGS
+    steps = (STEPS_WITH_BUDGET if budget else STEPS)[assets]
+    agent = mvpi.TD3(partial(portfolio, assets, risk), risk=risk, seed=seed, **settings)
+    action = agent.learn(steps).predict(np.ones(1))
     if isinstance(risk, mvpi.VarianceBudget):
         return float(action @ env.covariance @ action) / risk.limit
     return env.value(action, risk) / env.value(env.best_action(risk), risk)

@@ -218,7 +218,7 @@ class Markowitz(gym.Env[Array, Array]):
         return self.best_action(high)
 
 
-class Liquidity(gym.Env[Vector, int]):
+class Liquidity(gym.Env[Any, Any]):
     """A saver with a liquid and a non-liquid asset, after Tamar, Di Castro and Mannor (2012).
 
     Every step, action 1 locks `share` of the liquid money up for `maturity` steps; action 0 does

@@ -368,9 +368,17 @@ def die_at_every_event_of_files(case: Case, tmp_path: Path) -> int:
 
 
 def kill_processes(
-    case: Case, kills: int, tmp_path: Path, server: Server, inside: tuple[str, ...] = ("add",)
+    case: Case,
+    kills: int,
+    tmp_path: Path,
+    server: Server,
+    inside: tuple[str, ...] = ("add",),
+    within: int = 220,
 ) -> int:
-    """SIGKILL from outside at random times, and from inside in the middle of a write."""
+    """SIGKILL from outside at random times, and from inside in the middle of a write.
+
+    `inside` are events beside those of files; a process dies `within` so many events.
+    """
     assert server.run(case, tmp_path / "whole").finished
     rng = random.Random(5)
     done = 0
@@ -378,7 +386,7 @@ def kill_processes(
         if done % 3 == 2:
             end = server.run(case, tmp_path / "run", after=rng.uniform(0.02, 0.9))
         else:
-            death = Death(rng.choice([FILES, ("write",), inside]), rng.randrange(220))
+            death = Death(rng.choice([FILES, ("write",), inside]), rng.randrange(within))
             end = server.run(case, tmp_path / "run", death)
         if end.finished:
             break
@@ -414,10 +422,12 @@ def files_left_open() -> Iterator[None]:
     """A killed process need not close its files: no warnings of that."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
+        gc.freeze()  # what was there before need not be gone through, which takes long
         try:
             yield
         finally:
             gc.collect()
+            gc.unfreeze()
 
 
 # ---- the server -----------------------------------------------------------------------------

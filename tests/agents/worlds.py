@@ -147,7 +147,7 @@ class Unsteady(Walk):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         self.begun += 1
-        self.length = 5 if self.begun in (2, 3) else 40
+        self.length = 3 if self.begun in (2, 3) else 9
         self.over = False
         return super().reset(seed=seed)
 

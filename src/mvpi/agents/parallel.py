@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from contextlib import ExitStack
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
@@ -18,7 +18,7 @@ from mvpi.agents.agent import Agent
 from mvpi.agents.files import Arrays
 from mvpi.agents.learner import Learner, Rest
 from mvpi.agents.settings import MVPSettings, TotalRewardSettings
-from mvpi.agents.stochastic import Actor, optimizer
+from mvpi.agents.stochastic import Actor, policy_optimizer
 from mvpi.environment import World
 from mvpi.errors import InputError
 from mvpi.risk import MeanVariance, Risk
@@ -86,7 +86,7 @@ class Networks(eqx.Module):
     optimizer: optax.OptState
 
 
-class Episode(eqx.Module):
+class Episode(NamedTuple):
     """What was seen and done, padded; `steps` marks what was not padded."""
 
     s: Any
@@ -106,8 +106,7 @@ def update(
         return -weight * log_prob - settings.ent_coef * entropy
 
     value, gradient = jax.value_and_grad(loss)(net.actor)
-    chosen = optimizer(settings, settings.learning_rate)
-    steps, state = chosen.update(gradient, net.optimizer)
+    steps, state = policy_optimizer(settings).update(gradient, net.optimizer)
     return Networks(optax.apply_updates(net.actor, steps), state), value
 
 
@@ -117,8 +116,7 @@ class EpisodicLearner(ParallelLearner[E]):
     def begin(self, opened: ExitStack) -> None:
         del opened
         actor = Actor.random(self.rng, self.world.spaces, self.settings.hidden)
-        chosen = optimizer(self.settings, self.settings.learning_rate)
-        self.net = Networks(actor, chosen.init(actor))
+        self.net = Networks(actor, policy_optimizer(self.settings).init(actor))
         self._refresh_policy()
 
     @abstractmethod
@@ -132,12 +130,16 @@ class EpisodicLearner(ParallelLearner[E]):
 
     def step(self, worlds: list[World]) -> None:
         s = np.array([world.observation for world in worlds])
+        learned = False
         for world, a in zip(worlds, self._acting.drawn(s, self.rng), strict=True):
             _, _, terminated, truncated = world.step(a)
             self.steps += 1
             if terminated or truncated:
                 self._learn(world)
                 self.begin_episode(world)
+                learned = True
+        if learned:
+            self._refresh_policy()
 
     def _learn(self, world: World) -> None:
         s, a, r = zip(*world.episode, strict=True)
@@ -145,7 +147,6 @@ class EpisodicLearner(ParallelLearner[E]):
         weight = self.weigh(g)
         self.net, loss = update(self.net, padded(s, a), np.float32(weight), self.settings)
         self.add_losses(np.asarray(loss)[None])
-        self._refresh_policy()
 
     def _refresh_policy(self) -> None:
         self._acting = self.net.actor.policy(self.world.spaces)

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -49,7 +49,7 @@ class Networks(eqx.Module):
     critic_optimizer: optax.OptState
 
 
-class Rollout(eqx.Module):
+class Rollout(NamedTuple):
     """Consecutive steps, with rewards already augmented."""
 
     s: Any
@@ -60,7 +60,7 @@ class Rollout(eqx.Module):
     done: Any
 
 
-class Sample(eqx.Module):
+class Sample(NamedTuple):
     """Steps of a rollout and what was found out about them."""
 
     s: jax.Array
@@ -214,11 +214,7 @@ class PPOLearner(Learner[PPOSettings]):
         """Measure `y`, augment the rollout's rewards, improve."""
         settings, rewards = self.settings, self.rollout.r
         self.y = self.risk.dual(rewards)
-        augmented = eqx.tree_at(
-            lambda rollout: rollout.r,
-            self.rollout,
-            self.risk.augment(rewards, self.y).astype(np.float32),
-        )
+        augmented = self.rollout._replace(r=self.risk.augment(rewards, self.y).astype(np.float32))
         order = [self.rng.permutation(settings.n_steps) for _ in range(settings.n_epochs)]
         minibatches = np.concatenate(order).reshape(-1, settings.batch_size)
         self.net, losses = update(self.net, augmented, minibatches, settings)

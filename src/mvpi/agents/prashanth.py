@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -27,7 +27,7 @@ from mvpi.agents.files import Arrays
 from mvpi.agents.networks import MLP
 from mvpi.agents.parallel import ParallelLearner, TotalRewardAgent
 from mvpi.agents.settings import PrashanthSettings
-from mvpi.agents.stochastic import Actor, optimizer
+from mvpi.agents.stochastic import Actor, optimizer, policy_optimizer
 from mvpi.environment import World
 from mvpi.spaces import Spaces
 
@@ -48,7 +48,7 @@ class Networks(eqx.Module):
     critic_optimizer: optax.OptState
 
 
-class Steps(eqx.Module):
+class Steps(NamedTuple):
     """What every actor saw and earned, step by step; `made` marks the steps that were made."""
 
     s: Any
@@ -75,9 +75,8 @@ def optimizers(
     settings: PrashanthSettings,
 ) -> tuple[optax.GradientTransformation, optax.GradientTransformation]:
     """That of the actor and that of the critics."""
-    rates = settings.learning_rate, settings.critic_learning_rate
-    actor, critics = (optimizer(settings, rate) for rate in rates)
-    return actor, critics
+    critics = optimizer(settings.optimizer, settings.critic_learning_rate)
+    return policy_optimizer(settings), critics
 
 
 def perturbed(actor: Actor, delta: Actor, settings: PrashanthSettings) -> Actor:

@@ -189,6 +189,8 @@ class PPOSettings(StochasticSettings):
             raise InputError(
                 f"batch_size must divide n_steps, got {self.batch_size} and {self.n_steps}"
             )
+        if self.batch_size == 1 and self.normalize_advantage:
+            raise InputError("batch_size must be >= 2 with normalize_advantage, got 1")
 
 
 @dataclass(frozen=True)
@@ -229,9 +231,9 @@ class MVPSettings(TotalRewardSettings):
 
     def _estimates(self) -> None:
         self._numbers("estimate_rate", above=0.0)
-        if self.estimate_rate * self.learning_rate > 1:
+        if self.estimate_rate * self.learning_rate >= 1:
             raise InputError(
-                f"estimate_rate times learning_rate must be at most 1, got {self.estimate_rate:g} "
+                f"estimate_rate times learning_rate must be below 1, got {self.estimate_rate:g} "
                 f"times {self.learning_rate:g}"
             )
 
@@ -264,6 +266,8 @@ class PrashanthSettings(TotalRewardSettings):
     """How the policy is perturbed: by signs (spsa) or by Gaussian numbers (smoothed)."""
     perturbation: float = 1e-4
     """Size of the perturbation: the paper's beta."""
+    max_grad_norm: float | None = 0.5
+    """Gradients of the policy longer than this are shortened to it; the critics' are not."""
     n_steps: int = 5
     """Steps of every actor between two perturbations."""
 

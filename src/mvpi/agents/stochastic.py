@@ -99,12 +99,16 @@ class Normaliser:
         (self._count,) = arrays["count"].tolist()
 
 
-def optimizer(settings: TotalRewardSettings, learning_rate: float) -> optax.GradientTransformation:
-    """RMSprop as A2C uses it, or Adam; the gradient is shortened first."""
-    if settings.optimizer == "adam":
-        chosen = optax.adam(learning_rate)
-    else:
-        chosen = optax.rmsprop(learning_rate, decay=0.99, eps=1e-5, eps_in_sqrt=False)
+def optimizer(name: str, learning_rate: float) -> optax.GradientTransformation:
+    """RMSprop as A2C uses it, or Adam."""
+    if name == "adam":
+        return optax.adam(learning_rate)
+    return optax.rmsprop(learning_rate, decay=0.99, eps=1e-5, eps_in_sqrt=False)
+
+
+def policy_optimizer(settings: TotalRewardSettings) -> optax.GradientTransformation:
+    """That of the policy: gradients that are too long are shortened first."""
+    chosen = optimizer(settings.optimizer, settings.learning_rate)
     return clipped(chosen, settings.max_grad_norm)
 
 
