@@ -8,6 +8,7 @@ float32, everything checked, and a state that can be saved and restored.
 from __future__ import annotations
 
 import copy
+import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -132,7 +133,8 @@ class World:
         self.spaces = Spaces.of(env, discrete)
         self._shape = (self.spaces.observations.size,)
         self._remember = remember
-        self.before_reset: list[dict[str, Any]] = []
+        self.before_reset: list[dict[str, Any]] | None = None
+        """States of the generators before the episode; None in the first one, begun by the seed."""
         self.first: Vector
         """The observation with which the episode began."""
         self.observation: Vector
@@ -171,23 +173,39 @@ class World:
 
     def state(self) -> tuple[dict[str, Any], npt.NDArray[Any]]:
         """All that is needed to come to this moment again: a record, and the actions since."""
-        record = {"random": self.before_reset, "observation": self.observation.tolist()}
+        record = {
+            "random": self.before_reset,
+            "observation": self.observation.tolist(),
+            "earned": self._earned(),
+        }
         return record, np.array([a for _, a, _ in self.episode])
 
     def restore(self, record: dict[str, Any], actions: Iterable[Any]) -> None:
         """Come to the moment of `state` by resetting and acting; warns if it is another one."""
-        set_random_states(self.env, record["random"])
         self.before_reset = record["random"]
-        self._reset()
+        if self.before_reset is not None:
+            set_random_states(self.env, self.before_reset)
+            self._reset()
+        over = False
         for a in actions:
-            self.step(a)
-        if self.observation.tolist() != record["observation"]:
+            if over:
+                break
+            _, _, terminated, truncated = self.step(a)
+            over = terminated or truncated
+        same = not over and self.observation.tolist() == record["observation"]
+        same = same and self._earned() == record.get("earned", 0.0)
+        if over:
+            self.reset()
+        if not same:
             warnings.warn(
                 f"{self.env} keeps state outside its random generators: its observation after "
                 "resuming is another one; training goes on, but not exactly as it would have",
                 ResumeWarning,
                 stacklevel=2,
             )
+
+    def _earned(self) -> float:
+        return math.fsum(r for _, _, r in self.episode)
 
     def _reset(self, seed: int | None = None) -> Vector:
         try:

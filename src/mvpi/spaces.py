@@ -47,10 +47,10 @@ class States:
         index = np.asarray(observation)
         if index.ndim > 1 or not np.issubdtype(index.dtype, np.integer):
             raise ValueError(f"must be a whole number or a row of them, not {observation!r}")
-        place = index - self.first
-        if (place < 0).any() or (place >= self.size).any():
-            last = self.first + self.size - 1
+        last = self.first + self.size - 1
+        if (index < self.first).any() or (index > last).any():
             raise ValueError(f"must be a state from {self.first} to {last}, not {observation!r}")
+        place = index.astype(np.int64) - self.first  # small types cannot hold the difference
         vectors = np.zeros((*index.shape, self.size), np.float32)
         np.put_along_axis(vectors, place[..., None], 1.0, axis=-1)
         return vectors

@@ -266,7 +266,7 @@ def ascents(
     actor: Actor, episodes: Episode, weights: Array, patch: pytest.MonkeyPatch, **options: float
 ) -> Array:
     """How the real update moves the policy, episode by episode, with a plain optimiser."""
-    patch.setattr(parallel, "optimizer", ascent)
+    patch.setattr(parallel, "policy_optimizer", ascent)
     net = parallel.Networks(actor, ascent().init(actor))
     settings = MVPSettings(**{"ent_coef": 0.0, **options})  # type: ignore[arg-type]
 
@@ -362,7 +362,7 @@ def test_tamar_climbs_its_objective(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_update_from_an_episode_goes_uphill(
     optimizer: Any, weight: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = MVPSettings(optimizer=optimizer, learning_rate=0.01)
+    settings = MVPSettings(optimizer=optimizer, learning_rate=0.005)
     states, actions = [0, 2, 1, 2, 0], [1, 0, 1, 1, 0]
     episode = parallel.padded(tuple(np.eye(3, dtype=np.float32)[states]), tuple(actions))
     actor = tabular(3, 3)
@@ -379,7 +379,7 @@ def test_an_update_from_an_episode_goes_uphill(
     np.testing.assert_allclose(plain[0], uphill, rtol=1e-4, atol=1e-6)
 
     monkeypatch.undo()
-    chosen = parallel.optimizer(settings, settings.learning_rate)
+    chosen = parallel.policy_optimizer(settings)
     net = parallel.Networks(jax.tree.map(jnp.copy, actor), chosen.init(actor))
     after, _ = parallel.update(net, episode, np.float32(weight), settings)
     move = flat(after.actor) - flat(actor)

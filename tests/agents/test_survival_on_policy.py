@@ -432,7 +432,7 @@ def test_rewards_too_large_are_a_divergence_or_learned_from(algorithm: str, scal
 def test_steps_too_large_are_not_blamed_on_the_environment(algorithm: str, env: str) -> None:
     settings: dict[str, Any] = {"learning_rate": 1e30, "max_grad_norm": None}
     if algorithm in ("mvp", "tamar"):
-        settings["estimate_rate"] = 1e-30
+        settings["estimate_rate"] = 1e-31
     if algorithm in ("ppo", "prashanth"):
         settings["critic_learning_rate"] = 1e30
     learns_or_diverges(agent(algorithm, worlds.make(env), evaluation_episodes=1, **settings))

@@ -16,7 +16,7 @@ from mvpi.agents.files import Arrays
 from mvpi.agents.networks import arrays_of, with_arrays
 from mvpi.agents.policy import Policy
 from mvpi.agents.settings import CommonSettings
-from mvpi.environment import Env, Source, World, failure
+from mvpi.environment import Source, World, failure
 from mvpi.errors import Divergence, InputError
 from mvpi.evaluation import Evaluation, run_episodes, summarise
 from mvpi.risk import Risk, VarianceBudget
@@ -78,7 +78,7 @@ class Learner(ABC, Generic[S]):
 
     def _new_world(self, source: Source, index: int, opened: ExitStack) -> World:
         env = source.training() if index == 0 else source.evaluation()
-        opened.callback(source.close if index == 0 else Env.close, env)
+        opened.callback(source.close, env) if index == 0 else opened.callback(env.close)
         seed = int(self.rng.integers(2**31))
         return World(env, seed, discrete=self.discrete, remember=self.remember)
 

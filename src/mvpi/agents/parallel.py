@@ -45,12 +45,13 @@ class TotalRewardAgent(Agent[S]):
 class ParallelLearner(Learner[S]):
     """Actors that step together: one call of the network for all of them.
 
-    An evaluation may fall between two actors of a common step; then only the first ones make it.
+    An evaluation may fall between two actors of a common step; the others make it after that.
     """
 
     discrete = True
     remember = True
-    _partial = False
+    _waiting: tuple[tuple[World, Any], ...] = ()
+    """Actors that have not made the common step yet, and their actions."""
 
     @property
     def actors(self) -> int:
@@ -58,19 +59,32 @@ class ParallelLearner(Learner[S]):
 
     @property
     def at_rest(self) -> bool:
-        return not self._partial
+        return not self._waiting
 
     def advance(self, until: int, rest: Rest) -> None:
         while self.steps < until:
-            stepping = self.worlds[: until - self.steps]
-            self._partial = len(stepping) < len(self.worlds)
-            self.step(stepping)
-            if rest():
-                return
+            if not self._waiting:
+                s = np.array([world.observation for world in self.worlds])
+                self._waiting = tuple(zip(self.worlds, self.draw(s), strict=True))
+            (world, a), *later = self._waiting
+            self._waiting = tuple(later)
+            self.step(world, a)
+            if not self._waiting:
+                self.all_stepped()
+                if rest():
+                    return
 
     @abstractmethod
-    def step(self, worlds: list[World]) -> None:
-        """One step of some of the actors, and what is learned from it."""
+    def draw(self, s: Vector) -> Any:
+        """Actions of all actors."""
+
+    @abstractmethod
+    def step(self, world: World, a: Any) -> None:
+        """One step of one of the actors, and what is learned from it."""
+
+    @abstractmethod
+    def all_stepped(self) -> None:
+        """Called when all actors have made a step."""
 
     @property
     def risk_aversion(self) -> float:
@@ -128,28 +142,35 @@ class EpisodicLearner(ParallelLearner[E]):
         """Step size of running estimates."""
         return self.settings.estimate_rate * self.settings.learning_rate
 
-    def step(self, worlds: list[World]) -> None:
-        s = np.array([world.observation for world in worlds])
-        learned = False
-        for world, a in zip(worlds, self._acting.drawn(s, self.rng), strict=True):
-            _, _, terminated, truncated = world.step(a)
-            self.steps += 1
-            if terminated or truncated:
-                self._learn(world)
-                self.begin_episode(world)
-                learned = True
-        if learned:
+    def draw(self, s: Vector) -> Any:
+        return self._acting.drawn(s, self.rng)
+
+    def step(self, world: World, a: Any) -> None:
+        _, _, terminated, truncated = world.step(a)
+        self.steps += 1
+        if terminated or truncated:
+            self._learn(world)
+            self.begin_episode(world)
+            self._learned = True
+
+    def advance(self, until: int, rest: Rest) -> None:
+        super().advance(until, rest)
+        self.all_stepped()  # or as many as there was time for
+
+    def all_stepped(self) -> None:
+        if self._learned:
             self._refresh_policy()
 
     def _learn(self, world: World) -> None:
         s, a, r = zip(*world.episode, strict=True)
         g = float(np.polynomial.polynomial.polyval(self.settings.gamma, r))
         weight = self.weigh(g)
-        self.net, loss = update(self.net, padded(s, a), np.float32(weight), self.settings)
+        self.net, loss = update(self.net, padded(s, a), _float32(weight), self.settings)
         self.add_losses(np.asarray(loss)[None])
 
     def _refresh_policy(self) -> None:
         self._acting = self.net.actor.policy(self.world.spaces)
+        self._learned = False
         self.set_policy(self._acting)
 
     def arrays(self) -> tuple[Any, Arrays]:
@@ -162,6 +183,11 @@ class EpisodicLearner(ParallelLearner[E]):
     def restore_arrays(self, net: Networks, arrays: Arrays) -> None:
         self.net = net
         self._refresh_policy()
+
+
+def _float32(x: float) -> np.float32:
+    with np.errstate(over="ignore"):  # an infinite weight is a divergence, told as such
+        return np.float32(x)
 
 
 def padded(s: tuple[Vector, ...], a: tuple[Any, ...]) -> Episode:

@@ -26,6 +26,8 @@ KIND = "policy"
 _FARTHEST = np.float32(10.0)
 """Where scaled observations are cut off."""
 _MOST_LAYERS = 100
+_WIDEST = np.float32(80.0)
+"""Logarithms of deviations are cut off there: far beyond any box, and no overflow."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,7 +154,8 @@ class Scaling:
     scale: Vector
 
     def __call__(self, x: Vector) -> Vector:
-        x = (x - self.mean) / self.scale
+        with np.errstate(over="ignore"):
+            x = (x - self.mean) / self.scale
         np.maximum(x, -_FARTHEST, out=x)
         return np.minimum(x, _FARTHEST, out=x)
 
@@ -219,7 +222,7 @@ class Gaussian(Stochastic):
 
     @cached_property
     def _deviation(self) -> Vector:
-        return np.exp(self.log_std)
+        return np.exp(np.minimum(self.log_std, _WIDEST))
 
     def _own_arrays(self) -> Arrays:
         return super()._own_arrays() | {"log_std": self.log_std}
@@ -259,6 +262,9 @@ def _spaces_in(arrays: Arrays, record: dict[str, Any], sizes: list[int], path: P
     )
     if not all(first is None or type(first) is int for first in (first_state, first_choice)):
         raise InputError(f"{path} is damaged: its states or choices begin at no whole number")
+    for first, count in ((first_state, sizes[0]), (first_choice, sizes[-1])):
+        if first is not None and not -(2**63) <= first <= 2**63 - count:
+            raise InputError(f"{path} is damaged: its states or choices are beyond 64 bits")
     observations = FlatObservations(seen) if first_state is None else States(seen, first_state)
     if (first_choice is None) == (record["head"] == Categorical.head):
         raise InputError(f"{path} is damaged: its policy and its actions do not belong together")

@@ -214,7 +214,9 @@ class PPOLearner(Learner[PPOSettings]):
         """Measure `y`, augment the rollout's rewards, improve."""
         settings, rewards = self.settings, self.rollout.r
         self.y = self.risk.dual(rewards)
-        augmented = self.rollout._replace(r=self.risk.augment(rewards, self.y).astype(np.float32))
+        with np.errstate(over="ignore"):  # infinite rewards are a divergence, told as such
+            r = self.risk.augment(rewards, self.y).astype(np.float32)
+        augmented = self.rollout._replace(r=r)
         order = [self.rng.permutation(settings.n_steps) for _ in range(settings.n_epochs)]
         minibatches = np.concatenate(order).reshape(-1, settings.batch_size)
         self.net, losses = update(self.net, augmented, minibatches, settings)

@@ -171,24 +171,25 @@ class PrashanthLearner(ParallelLearner[PrashanthSettings]):
     def at_rest(self) -> bool:
         return self._filled == 0 and super().at_rest
 
-    def step(self, worlds: list[World]) -> None:
-        if self._filled == 0:
-            self._perturb()
-        kept, i = self._kept, self._filled
-        kept.s[i] = [world.observation for world in self.worlds]
-        for k, (world, a) in enumerate(zip(worlds, self._drawn(kept.s[i]), strict=False)):
-            following, r, terminated, truncated = world.step(a)
-            kept.r[i, k], kept.following[i, k] = r, following
-            kept.continues[i, k], kept.made[i, k] = not terminated, True
-            self.steps += 1
-            if terminated or truncated:
-                self.begin_episode(world)
+    def step(self, world: World, a: Any) -> None:
+        kept, i, k = self._kept, self._filled, self.worlds.index(world)
+        following, r, terminated, truncated = world.step(a)
+        kept.r[i, k], kept.following[i, k] = r, following
+        kept.continues[i, k], kept.made[i, k] = not terminated, True
+        self.steps += 1
+        if terminated or truncated:
+            self.begin_episode(world)
+
+    def all_stepped(self) -> None:
         self._filled += 1
         if self._filled == self.settings.n_steps:
             self._learn()
 
-    def _drawn(self, s: Any) -> list[Any]:
+    def draw(self, s: Any) -> list[Any]:
         """Actions of all actors: the second half acts with the perturbed policy."""
+        if self._filled == 0:
+            self._perturb()
+        self._kept.s[self._filled] = s
         halves = zip((self._acting, self._perturbed), np.split(s, 2), strict=True)
         return [a for policy, seen in halves for a in policy.drawn(seen, self.rng)]
 
