@@ -14,13 +14,14 @@ from hypothesis import strategies as st
 
 import mvpi
 from mvpi import stats
-from mvpi.envs import FourState, Markowitz, NoisyActions, RiskyZone, Task
+from mvpi.envs import FourState, Liquidity, Markowitz, NoisyActions, RiskyZone, Task
+from mvpi.errors import InputError
 from mvpi.risk import CVaR, Entropic, MeanVariance, Risk, VarianceBudget
 
 RISKS = [MeanVariance(0.5), MeanVariance(2.0), Entropic(1.5), CVaR(0.3), CVaR(0.6, 0.4)]
 
 
-@pytest.mark.parametrize("name", ["FourState", "Markowitz", "RiskyPendulum"])
+@pytest.mark.parametrize("name", ["FourState", "Liquidity", "Markowitz", "RiskyPendulum"])
 def test_gymnasium_accepts_it(name: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the checker comments on unusual but legal spaces
@@ -146,3 +147,45 @@ def test_mistakes_are_one_line(make: Any, message: str) -> None:
     with pytest.raises(mvpi.InputError, match=message) as caught:
         make()
     assert "\n" not in str(caught.value)
+
+
+def earned(env: gym.Env[Any, Any], action: int, seed: int = 0) -> float:
+    """The return of an episode of one action."""
+    env.reset(seed=seed)
+    total, over = 0.0, False
+    while not over:
+        _, reward, over, _, _ = env.step(action)
+        total += reward
+    return total
+
+
+def test_money_that_is_never_locked_up_grows_at_the_liquid_rate() -> None:
+    assert earned(Liquidity(), 0) == pytest.approx(50 * np.log(1.001))
+
+
+def test_locked_money_comes_back_multiplied() -> None:
+    """Without defaults and with one factor the wealth is a recursion; locking all, a power."""
+    env = Liquidity(maturity=2, share=1.0, factors=(1.5, 1.5), default=0.0, horizon=9)
+    assert earned(env, 1) == pytest.approx(3 * np.log(1.5))  # three steps a round: lock, wait, back
+    env = Liquidity(maturity=1, share=0.5, factors=(2.0, 2.0), default=0.0, horizon=3)
+    liquid, locked = 1.0, 0.0
+    for _ in range(3):
+        liquid, locked = 1.001 * 0.5 * liquid + 2.0 * locked, 0.5 * liquid
+    assert earned(env, 1) == pytest.approx(np.log(liquid + locked))
+
+
+def test_defaults_come_as_often_as_they_should() -> None:
+    env = Liquidity(maturity=1, share=0.5, factors=(2.0, 2.0), default=0.3, horizon=2)
+    lost = np.log(1.001 * 0.5 * 1.001 * 0.5 + 0.25 * 1.001)
+    returns = np.array([earned(env, 1, seed) for seed in range(2_000)])
+    share = np.isclose(returns, lost).mean()
+    assert abs(share - 0.3) < 4.5 * np.sqrt(0.3 * 0.7 / 2_000)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"maturity": 0}, {"share": 0.0}, {"share": 1.5}, {"default": -0.1}, {"horizon": 0}],
+)
+def test_liquidity_refuses(wrong: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=next(iter(wrong))):
+        Liquidity(**wrong)

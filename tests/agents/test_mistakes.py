@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import shutil
 from collections.abc import Callable
 from decimal import Decimal
@@ -394,3 +395,25 @@ def test_a_directory_deleted_while_training(
     monkeypatch.setattr(World, "step", then_delete)
     line = told(capsys, *options(tmp_path / "run", Case()))
     assert str(tmp_path / "run") in line
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", "mvp", "tamar", "prashanth"])
+def test_every_algorithm_on_the_command_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], algorithm: str
+) -> None:
+    """Train, evaluate, and a mistake: what a user would type."""
+    out = str(tmp_path / "run")
+    few = ["--evaluation-episodes", "2", "--hidden", "8"]
+    train = ["train", algorithm, "--env", "mvpi/Liquidity-v0", "--out", out, "--json", *few]
+    cli.main([*train, "--risk", "1", "--steps", "300"])
+    facts = json.loads(capsys.readouterr().out)
+    assert (facts["algorithm"], facts["steps"], facts["risk"]) == (algorithm, 300, "1.0")
+    cli.main(["evaluate", out, "--episodes", "3", "--json"])
+    assert len(json.loads(capsys.readouterr().out)["returns"]) == 3
+    assert mvpi.load(out).name == algorithm
+    with pytest.raises(SystemExit) as exited:
+        cli.main([*train, "--risk", "2", "--steps", "300"])
+    assert exited.value.code == 2
+    error = capsys.readouterr().err
+    assert "risk is '1.0' there and '2.0' here" in error
+    assert error.count("\n") == 1

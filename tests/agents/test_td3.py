@@ -134,6 +134,39 @@ def test_update_is_the_one_written_by_hand(delay: int) -> None:
             np.testing.assert_allclose(b, expected_b, rtol=2e-3, atol=2e-5)
 
 
+def test_the_average_actor_follows_the_actor() -> None:
+    settings = replace(SETTINGS, averaging=4)
+    rng = np.random.default_rng(0)
+    net = td3.initial_networks(rng, SEEN, ACTIONS, settings)
+    average = layers(net.actor)
+    for _ in range(5):
+        rows = rng.standard_normal((2, BATCH, 2 * SEEN + ACTIONS + 2)).astype(np.float32)
+        noise = np.zeros((2, BATCH, ACTIONS), np.float32)
+        net, _ = td3.update(net, jnp.asarray(rows), jnp.asarray(noise), settings)
+        pairs = zip(average, layers(net.actor), strict=True)
+        average = [(w + (x - w) / 4, b + (c - b) / 4) for (w, b), (x, c) in pairs]
+    assert net.average_actor is not None
+    for ours, expected in zip(layers(net.average_actor), average, strict=True):
+        np.testing.assert_allclose(ours[0], expected[0], rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(ours[1], expected[1], rtol=1e-4, atol=1e-6)
+
+
+def test_predictions_are_those_of_the_average_actor() -> None:
+    agent = mvpi.TD3("mvpi/Markowitz-v0", **TINY, averaging=50).learn(100)
+    net = agent._learner.net
+    expected = np.tanh(forward(layers(net.average_actor), np.ones((1, 1)))[-1][0])
+    np.testing.assert_allclose(agent.predict([1.0]), expected, rtol=1e-5)
+    last = np.tanh(forward(layers(net.actor), np.ones((1, 1)))[-1][0])
+    assert not np.allclose(expected, last, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("given", "updates"), [(-1, 50), (2, 10), (20, 100)])
+def test_gradient_steps(given: int, updates: int) -> None:
+    agent = mvpi.TD3("mvpi/Markowitz-v0", **TINY, train_freq=10, gradient_steps=given).learn(100)
+    counts = [x for name, x in arrays_of(agent._learner.net).items() if name.endswith("count")]
+    assert [int(x) for x in counts] == [updates // 2, updates]
+
+
 class Watched(td3.TD3Learner):
     """A learner that notes what reaches the update."""
 
