@@ -49,13 +49,12 @@ class Networks(eqx.Module):
 
 
 class Steps(NamedTuple):
-    """What every actor saw and earned, step by step; `made` marks the steps that were made."""
+    """What every actor saw and earned, step by step."""
 
     s: Any
     r: Any
     following: Any
     continues: Any
-    made: Any
 
 
 def initial_networks(
@@ -93,8 +92,8 @@ def td_loss(critics: Critics, steps: Steps, gamma: float) -> jax.Array:
     loss = jnp.zeros(())
     for critic, target in ((critics.v, target_v), (critics.u, target_u)):
         error = critic(steps.s)[..., 0] - jax.lax.stop_gradient(target)
-        loss += jnp.sum(jnp.where(steps.made, jnp.square(error), 0.0))
-    return loss / jnp.maximum(1, jnp.sum(steps.made))
+        loss += jnp.mean(jnp.square(error))
+    return loss
 
 
 def update_critics(
@@ -175,7 +174,7 @@ class PrashanthLearner(ParallelLearner[PrashanthSettings]):
         kept, i, k = self._kept, self._filled, self.worlds.index(world)
         following, r, terminated, truncated = world.step(a)
         kept.r[i, k], kept.following[i, k] = r, following
-        kept.continues[i, k], kept.made[i, k] = not terminated, True
+        kept.continues[i, k] = not terminated
         self.steps += 1
         if terminated or truncated:
             self.begin_episode(world)
@@ -215,7 +214,7 @@ class PrashanthLearner(ParallelLearner[PrashanthSettings]):
         settings, seen = self.settings, self.world.spaces.observations.size
         room = (settings.n_steps, settings.n_envs)
         s, r = np.zeros((*room, seen), np.float32), np.zeros(room, np.float32)
-        self._kept = Steps(s, r, s.copy(), r.copy(), np.zeros(room, bool))
+        self._kept = Steps(s, r, s.copy(), r.copy())
         self._filled = 0
         self._acting = self.net.actor.policy(self.world.spaces)
         self.set_policy(self._acting)
