@@ -86,3 +86,11 @@ def test_episodes_must_be_a_count(episodes: Any) -> None:
 def test_the_environment_must_be_known() -> None:
     with pytest.raises(mvpi.InputError, match="env must be given"):
         mvpi.evaluate(Fixed(0))
+
+
+def test_the_interval_of_a_sharpe_ratio_that_may_be_infinite() -> None:
+    returns = np.array([1.0, 2.0, 3.0])
+    seen = mvpi.Evaluation(returns, returns, np.ones(3, np.int64))
+    low, high = seen.interval(stats.sharpe)
+    assert 0 < low < seen.sharpe < high
+    assert high == np.inf

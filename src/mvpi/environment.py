@@ -174,7 +174,8 @@ class World:
     def state(self) -> tuple[dict[str, Any], npt.NDArray[Any]]:
         """All that is needed to come to this moment again: a record, and the actions since."""
         record = {
-            "random": self.before_reset,
+            "first": self.before_reset is None,
+            "random": self.before_reset or [],
             "observation": self.observation.tolist(),
             "earned": self._earned(),
         }
@@ -182,9 +183,9 @@ class World:
 
     def restore(self, record: dict[str, Any], actions: Iterable[Any]) -> None:
         """Come to the moment of `state` by resetting and acting; warns if it is another one."""
-        self.before_reset = record["random"]
-        if self.before_reset is not None:
-            set_random_states(self.env, self.before_reset)
+        if not record["first"]:  # the first one was begun by the seed, as now
+            set_random_states(self.env, record["random"])
+            self.before_reset = record["random"]
             self._reset()
         over = False
         for a in actions:

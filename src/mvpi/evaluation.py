@@ -132,7 +132,8 @@ class Evaluation:
         rng = np.random.default_rng(seed)
         count = len(self.returns)
         values = [statistic(rng.integers(count, size=count)) for _ in range(_RESAMPLES)]
-        low, high = np.quantile(values, [tail, 1.0 - tail])
+        # Few episodes may be all the same, with an infinite Sharpe ratio: do not interpolate.
+        low, high = np.quantile(values, [tail, 1.0 - tail], method="inverted_cdf")
         return float(low), float(high)
 
 
