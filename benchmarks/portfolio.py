@@ -7,9 +7,8 @@ For every measure and seed an agent is trained and its action put into the close
 objective as a share of the largest one, for a variance budget its variance as a share of the
 limit. The box of actions is twice as wide as the largest investment of the best portfolio.
 
-Rewards here are mostly noise: one step has a Sharpe ratio of about one, and the shape of the
-objective is 50 times finer than that. Two settings beside the paper's account for it: 33 steps
-are made per update, and the policy is the actor's average over its last 1,000 updates.
+Rewards here are mostly noise. Two settings beside the paper's account for it: 33 steps are made
+per update, and the policy is the actor's average over about its last 1,000 updates.
 
 Rows go to a CSV file as they are measured; those that are there already are not measured again.
 """

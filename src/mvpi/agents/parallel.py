@@ -17,14 +17,14 @@ import optax
 from mvpi.agents.agent import Agent
 from mvpi.agents.files import Arrays
 from mvpi.agents.learner import Learner, Rest
-from mvpi.agents.settings import MVPSettings, TotalRewardSettings
+from mvpi.agents.settings import EpisodicSettings, TotalRewardSettings
 from mvpi.agents.stochastic import Actor, policy_optimizer
 from mvpi.environment import World
 from mvpi.errors import InputError
 from mvpi.risk import MeanVariance, Risk
 
 S = TypeVar("S", bound=TotalRewardSettings)
-E = TypeVar("E", bound=MVPSettings)
+E = TypeVar("E", bound=EpisodicSettings)
 
 Vector = npt.NDArray[np.float32]
 
@@ -110,7 +110,7 @@ class Episode(NamedTuple):
 
 @partial(jax.jit, static_argnames="settings", donate_argnames="net")
 def update(
-    net: Networks, episode: Episode, weight: jax.Array, settings: MVPSettings
+    net: Networks, episode: Episode, weight: jax.Array, settings: EpisodicSettings
 ) -> tuple[Networks, jax.Array]:
     """Ascend on `weight * log pi(episode)` and the entropy; also returns the loss."""
 

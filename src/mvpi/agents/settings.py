@@ -31,7 +31,8 @@ class CommonSettings:
     evaluation_episodes: int = 20
     """Episodes of each evaluation."""
     checkpoint_every: int = 10_000
-    """Environment steps between checkpoints, each at the end of an episode."""
+    """Environment steps between checkpoints, each at the next moment that can be saved."""
+
     _fewest_layers: ClassVar[int] = 1
     _below_one: ClassVar[bool] = True
 
@@ -44,14 +45,13 @@ class CommonSettings:
         self._counts("evaluation_every", "evaluation_episodes", "checkpoint_every")
 
     def _numbers(self, *names: str, **bounds: float) -> None:
-        """Check fields that are numbers, and keep them as plain floats; None stays None."""
+        """Check fields that are numbers, and keep them as plain floats."""
         for name in names:
-            value = getattr(self, name)
-            if value is not None or not self._may_be_none(name):
-                object.__setattr__(self, name, check_number(value, name, **bounds))
+            object.__setattr__(self, name, check_number(getattr(self, name), name, **bounds))
 
-    def _may_be_none(self, name: str) -> bool:
-        return type(self).__dataclass_fields__[name].type == "float | None"
+    def _numbers_or_none(self, *names: str, **bounds: float) -> None:
+        """The same for fields that may be left out."""
+        self._numbers(*(name for name in names if getattr(self, name) is not None), **bounds)
 
     def _flags(self, *names: str) -> None:
         """Check fields that are true or false."""
@@ -150,7 +150,8 @@ class StochasticSettings(CommonSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._numbers("learning_rate", "max_grad_norm", above=0.0)
+        self._numbers("learning_rate", above=0.0)
+        self._numbers_or_none("max_grad_norm", above=0.0)
         self._numbers("ent_coef", at_least=0.0)
 
 
@@ -181,7 +182,8 @@ class PPOSettings(StochasticSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._numbers("critic_learning_rate", "clip_range", "target_kl", "budget_rate", above=0.0)
+        self._numbers("critic_learning_rate", "clip_range", "budget_rate", above=0.0)
+        self._numbers_or_none("target_kl", above=0.0)
         self._numbers("gae_lambda", at_least=0.0, at_most=1.0)
         self._counts("n_steps", "batch_size", "n_epochs")
         self._flags("normalize_advantage", "normalize_observations")
@@ -219,17 +221,14 @@ class TotalRewardSettings(StochasticSettings):
 
 
 @dataclass(frozen=True)
-class MVPSettings(TotalRewardSettings):
-    """Settings of MVP (Liu 2018)."""
+class EpisodicSettings(TotalRewardSettings):
+    """What MVP and Tamar share: they learn from whole episodes."""
 
     estimate_rate: float = 100.0
-    """Step size of y as a multiple of learning_rate; the product must be below 1."""
+    """Step size of running estimates as a multiple of learning_rate; the product is below 1."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._estimates()
-
-    def _estimates(self) -> None:
         self._numbers("estimate_rate", above=0.0)
         if self.estimate_rate * self.learning_rate >= 1:
             raise InputError(
@@ -239,11 +238,14 @@ class MVPSettings(TotalRewardSettings):
 
 
 @dataclass(frozen=True)
-class TamarSettings(MVPSettings):
-    """Settings of the method of Tamar 2012."""
+class MVPSettings(EpisodicSettings):
+    """Settings of MVP (Liu 2018); the running estimate is `y`."""
 
-    estimate_rate: float = 100.0
-    """Step size of the estimated mean and variance as a multiple of learning_rate."""
+
+@dataclass(frozen=True)
+class TamarSettings(EpisodicSettings):
+    """Settings of the method of Tamar 2012; it estimates the mean and the variance."""
+
     variance_limit: float = 50.0
     """The variance of the return that costs nothing: the paper's xi."""
 
