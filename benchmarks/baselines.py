@@ -15,8 +15,7 @@ a CSV file as they are measured; those that are there already are not measured a
 
 from __future__ import annotations
 
-import csv
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -27,7 +26,7 @@ import numpy.typing as npt
 import tyro
 from rich.console import Console
 from rich.table import Table
-from rows import read_rows
+from rows import append_rows, read_rows
 
 import mvpi
 from mvpi.envs import FourState, Liquidity
@@ -123,7 +122,8 @@ def measured(agent: Any, episodes: int, seed: int) -> tuple[float, float, float]
     rng = np.random.default_rng(0)
     again = [objective(agent, rng.choice(returns, returns.size)) for _ in range(1_000)]
     low, high = np.quantile(again, [0.025, 0.975])
-    return objective(agent, returns), float(low), float(high)
+    value, low, high = (round(float(x), 4) for x in (objective(agent, returns), low, high))
+    return value, low, high
 
 
 def trained(trial: Trial, seed: int, episodes: int) -> Row:
@@ -148,24 +148,12 @@ def table(rows: list[Row]) -> Table:
     return shown
 
 
-def rows_of(path: Path) -> list[Row]:
-    return list(read_rows(path, Row)) if path.exists() else []
-
-
 def main(config: Config) -> None:
-    config.out.parent.mkdir(parents=True, exist_ok=True)
-    done = {(row.agent, row.problem, row.risk, row.seed) for row in rows_of(config.out)}
-    with config.out.open("a", newline="") as file:
-        writer = csv.DictWriter(file, [f.name for f in fields(Row)], lineterminator="\n")
-        if file.tell() == 0:
-            writer.writeheader()
-        for trial, seed in product(TRIALS, range(config.seeds)):
-            if (name_of(trial), trial.problem, trial.risk, seed) not in done:
-                row = asdict(trained(trial, seed, config.episodes))
-                numbers = {k: f"{v:.4f}" for k, v in row.items() if type(v) is float}
-                writer.writerow(row | numbers | {"risk": trial.risk})
-                file.flush()
-    Console().print(table(rows_of(config.out)))
+    done = {(row.agent, row.problem, row.risk, row.seed) for row in read_rows(config.out, Row)}
+    for trial, seed in product(TRIALS, range(config.seeds)):
+        if (name_of(trial), trial.problem, trial.risk, seed) not in done:
+            append_rows(config.out, [trained(trial, seed, config.episodes)])
+    Console().print(table(read_rows(config.out, Row)))
 
 
 if __name__ == "__main__":

@@ -15,10 +15,9 @@ those that are there already are not measured again.
 
 from __future__ import annotations
 
-import csv
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from itertools import product
@@ -29,7 +28,7 @@ import numpy as np
 import tyro
 from rich.console import Console
 from rich.table import Table
-from rows import read_rows
+from rows import append_rows, read_rows
 from training import chosen, in_process
 
 from mvpi.envs import Task
@@ -172,13 +171,9 @@ def curve(name: str, seed: int, config: Config) -> list[float]:
     return means
 
 
-def rows_of(path: Path) -> list[Row]:
-    return list(read_rows(path, Row)) if path.exists() else []
-
-
 def missing(config: Config) -> list[tuple[str, str, int]]:
     """What is asked for and not in the file yet: part, name and round or seed."""
-    done = {(row.part, row.name, row.seed) for row in rows_of(config.out)}
+    done = {(row.part, row.name, row.seed) for row in read_rows(config.out, Row)}
     wanted: list[tuple[str, str, int]] = []
     for part in config.parts:
         names = {"speed": PPOS, "actors": ACTORS, "curves": PPOS[:2]}[part]
@@ -228,16 +223,9 @@ def curve_table(rows: list[Row]) -> Table:
 
 
 def main(config: Config) -> None:
-    config.out.parent.mkdir(parents=True, exist_ok=True)
-    with config.out.open("a", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        if file.tell() == 0:
-            writer.writerow(field.name for field in fields(Row))
-        for part, name, seed in missing(config):
-            for row in measure(part, name, seed, config):
-                writer.writerow((row.part, row.name, row.seed, row.steps, f"{row.value:.2f}"))
-            file.flush()
-    rows, console = rows_of(config.out), Console()
+    for part, name, seed in missing(config):
+        append_rows(config.out, measure(part, name, seed, config))
+    rows, console = read_rows(config.out, Row), Console()
     if "speed" in config.parts:
         console.print(speed_table(rows, "speed", "mvpi", "PPO on one core: ours / it"))
     if "actors" in config.parts:

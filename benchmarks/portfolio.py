@@ -15,9 +15,8 @@ Rows go to a CSV file as they are measured; those that are there already are not
 
 from __future__ import annotations
 
-import csv
 import time
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -27,7 +26,7 @@ import numpy as np
 import tyro
 from rich.console import Console
 from rich.table import Table
-from rows import read_rows
+from rows import append_rows, read_rows
 
 import mvpi
 from mvpi.envs import Markowitz
@@ -106,10 +105,6 @@ def trained_share(assets: int, risk: mvpi.Risk, seed: int) -> float:
     return env.value(action, risk) / env.value(env.best_action(risk), risk)
 
 
-def rows_of(path: Path) -> list[Row]:
-    return list(read_rows(path, Row)) if path.exists() else []
-
-
 def table(rows: list[Row]) -> Table:
     shown = Table(title="Share of the exact objective (budget: of the limit)")
     for column in ("assets", "risk", "seeds", "smallest", "mean", "largest", "seconds"):
@@ -124,20 +119,14 @@ def table(rows: list[Row]) -> Table:
 
 
 def main(config: Config) -> None:
-    config.out.parent.mkdir(parents=True, exist_ok=True)
-    done = {(row.assets, row.risk, row.seed) for row in rows_of(config.out)}
+    done = {(row.assets, row.risk, row.seed) for row in read_rows(config.out, Row)}
     wanted = product(config.assets, config.risks, range(config.seeds))
-    with config.out.open("a", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        if file.tell() == 0:
-            writer.writerow(field.name for field in fields(Row))
-        for assets, risk, seed in (key for key in wanted if key not in done):
-            start = time.perf_counter()
-            share = trained_share(assets, parse_risk(risk), seed)
-            seconds = time.perf_counter() - start
-            writer.writerow((assets, risk, seed, f"{share:.4f}", f"{seconds:.0f}"))
-            file.flush()
-    Console().print(table(rows_of(config.out)))
+    for assets, risk, seed in (key for key in wanted if key not in done):
+        start = time.perf_counter()
+        share = trained_share(assets, parse_risk(risk), seed)
+        seconds = time.perf_counter() - start
+        append_rows(config.out, [Row(assets, risk, seed, round(share, 4), round(seconds))])
+    Console().print(table(read_rows(config.out, Row)))
 
 
 if __name__ == "__main__":

@@ -19,7 +19,6 @@ again, so a run that was stopped can be continued; after a change of the code st
 
 from __future__ import annotations
 
-import csv
 import math
 import os
 import platform
@@ -27,7 +26,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.metadata import version
 from itertools import pairwise, product
@@ -40,7 +39,7 @@ import numpy as np
 import numpy.typing as npt
 from rich.console import Console
 from rich.table import Table
-from rows import read_rows
+from rows import append_rows, read_rows
 
 from mvpi.tabular import examples
 from mvpi.tabular.mdp import MDP
@@ -391,20 +390,14 @@ class Rows:
 
     def __init__(self, path: Path):
         self._path = path
-        self._rows = list(read_rows(path, Row)) if path.exists() else []
+        self._rows = read_rows(path, Row)
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def add(self, row: Row) -> None:
         self._rows.append(row)
-        new = not self._path.exists()
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        with self._path.open("a", newline="") as file:
-            writer = csv.DictWriter(file, [field.name for field in fields(Row)])
-            if new:
-                writer.writeheader()
-            writer.writerow(asdict(row))
+        append_rows(self._path, [row])
 
     def of(self, problem: Problem, *methods: str) -> list[Row]:
         key = (problem.family, problem.states)

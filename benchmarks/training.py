@@ -24,7 +24,6 @@ code or of settings other than sizes start a new file.
 
 from __future__ import annotations
 
-import csv
 import math
 import os
 import platform
@@ -50,7 +49,7 @@ import numpy as np
 import numpy.typing as npt
 from rich.console import Console
 from rich.table import Table
-from rows import read_rows
+from rows import append_rows, read_rows
 
 from mvpi.envs import Task
 
@@ -560,7 +559,7 @@ class Rows:
 
     def __init__(self, path: Path):
         self._path = path
-        self._values = {row.key: row.value for row in read_rows(path, Row)} if path.exists() else {}
+        self._values = {row.key: row.value for row in read_rows(path, Row)}
 
     def __len__(self) -> int:
         return len(self._values)
@@ -572,14 +571,9 @@ class Rows:
         return self._values[key]
 
     def add(self, rows: Iterable[Row]) -> None:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        with self._path.open("a", newline="") as file:
-            writer = csv.DictWriter(file, [field.name for field in fields(Row)])
-            if file.tell() == 0:
-                writer.writeheader()
-            for row in rows:
-                self._values[row.key] = row.value
-                writer.writerow(asdict(row))
+        new = list(rows)
+        append_rows(self._path, new)
+        self._values |= {row.key: row.value for row in new}
 
     def of(self, **fixed: Any) -> list[float]:
         """The values of all rows that have these fields."""
