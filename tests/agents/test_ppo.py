@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 import pytest
+from by_hand import Adam, Array, Layers, layers
 from worlds import Walk
 
 import mvpi
@@ -23,9 +24,6 @@ from mvpi.agents.settings import PPOSettings
 from mvpi.envs import Markowitz
 from mvpi.risk import CVaR, Entropic, MeanVariance, Risk
 from mvpi.spaces import BoxActions, Choices, FlatObservations, Spaces
-
-Array = npt.NDArray[np.float64]
-Layers = list[tuple[Array, Array]]
 
 # Alone they are not compiled, which is slow.
 update_actor = jax.jit(ppo.update_actor, static_argnames="settings")
@@ -80,7 +78,7 @@ class Reference:
         self.actor, self.critic = layers(net.actor.net), layers(net.critic)
         box = net.actor.log_std is not None
         self.log_std = np.array(net.actor.log_std, np.float64) if box else None
-        self.adam: dict[str, tuple[int, list[Array], list[Array]]] = {}
+        self.adam = Adam(epsilon=1e-5)
         self.skipped = 0
         self.losses: list[tuple[float, float]] = []
 
@@ -166,20 +164,7 @@ class Reference:
         if self.settings.max_grad_norm is not None:
             norm = np.sqrt(sum((g**2).sum() for g in slopes))
             slopes = [g * min(1.0, self.settings.max_grad_norm / norm) for g in slopes]
-        zeros = [np.zeros_like(p) for p in parameters]
-        count, m, v = self.adam.get(key, (0, zeros, [z.copy() for z in zeros]))
-        count += 1
-        for i, (p, g) in enumerate(zip(parameters, slopes, strict=True)):
-            m[i] = 0.9 * m[i] + 0.1 * g
-            v[i] = 0.999 * v[i] + 0.001 * g**2
-            unbiased = m[i] / (1 - 0.9**count), v[i] / (1 - 0.999**count)
-            p -= rate * unbiased[0] / (np.sqrt(unbiased[1]) + 1e-5)
-        self.adam[key] = (count, m, v)
-
-
-def layers(network: MLP) -> Layers:
-    pairs = zip(network.weights, network.biases, strict=True)
-    return [(np.array(w, np.float64), np.array(b, np.float64)) for w, b in pairs]
+        self.adam.step(key, parameters, slopes, rate)
 
 
 def forward(network: Layers, x: Array) -> list[Array]:

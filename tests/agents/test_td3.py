@@ -9,17 +9,15 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 import pytest
+from by_hand import Adam, Array, Layers, layers
 
 import mvpi
 from mvpi import stats
 from mvpi.agents import td3
-from mvpi.agents.networks import MLP, arrays_of
+from mvpi.agents.networks import arrays_of
 from mvpi.agents.settings import TD3Settings
 from mvpi.envs import Markowitz
 from mvpi.risk import CVaR, Entropic, MeanVariance, Risk, VarianceBudget
-
-Array = npt.NDArray[np.float64]
-Layers = list[tuple[Array, Array]]
 
 SEEN, ACTIONS, BATCH = 3, 2, 7
 SETTINGS = TD3Settings(hidden=(6, 5), batch_size=BATCH, learning_rate=0.01, tau=0.1, gamma=0.9)
@@ -40,7 +38,7 @@ class Reference:
         self.critics = [layers(critic) for critic in net.critics]
         self.target_actor = layers(net.target_actor)
         self.target_critics = [layers(critic) for critic in net.target_critics]
-        self.adam: dict[int, tuple[int, list[Array], list[Array]]] = {}
+        self.adam = Adam(epsilon=1e-8)
 
     def update(self, rows: Array, noise: Array, actor_too: bool) -> None:
         s, a, r, continues, following = np.split(
@@ -72,20 +70,7 @@ class Reference:
     def step(self, key: int, network: Layers, gradients: Layers) -> None:
         parameters = [p for layer in network for p in layer]
         slopes = [g for layer in gradients for g in layer]
-        zeros = [np.zeros_like(p) for p in parameters]
-        count, m, v = self.adam.get(key, (0, zeros, [z.copy() for z in zeros]))
-        count += 1
-        for i, (p, g) in enumerate(zip(parameters, slopes, strict=True)):
-            m[i] = 0.9 * m[i] + 0.1 * g
-            v[i] = 0.999 * v[i] + 0.001 * g**2
-            unbiased = m[i] / (1 - 0.9**count), v[i] / (1 - 0.999**count)
-            p -= SETTINGS.learning_rate * unbiased[0] / (np.sqrt(unbiased[1]) + 1e-8)
-        self.adam[key] = (count, m, v)
-
-
-def layers(network: MLP) -> Layers:
-    pairs = zip(network.weights, network.biases, strict=True)
-    return [(np.array(w, np.float64), np.array(b, np.float64)) for w, b in pairs]
+        self.adam.step(key, parameters, slopes, SETTINGS.learning_rate)
 
 
 def forward(network: Layers, x: Array) -> list[Array]:

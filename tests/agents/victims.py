@@ -496,3 +496,15 @@ def serving(cache: Path) -> Iterator[Server]:
 
 if __name__ == "__main__":
     _serve()
+
+
+def refused_in_one_line(path: Path) -> None:
+    """Loading the file raises `InputError`: one short line that names the file."""
+    import mvpi
+
+    with pytest.raises(mvpi.InputError) as caught:
+        in_time(lambda: mvpi.load(path))
+    message = str(caught.value)
+    assert "\n" not in message
+    assert str(path) in message
+    assert len(message) < 600
