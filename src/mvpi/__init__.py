@@ -2,8 +2,8 @@
 
 Give it an MDP or an environment and one number, the risk aversion; it gives you a policy whose
 reward is steadier, and shows what the steadiness cost. The idea is in `mvpi.risk`; finite MDPs
-are in `mvpi.tabular`, agents that learn in `mvpi.agents`. Names are looked up when first used,
-so that importing the package stays cheap.
+are in `mvpi.tabular`, agents that learn in `mvpi.agents`, the plug for Stable-Baselines3 in
+`mvpi.sb3`. Names are looked up when first used, so that importing the package stays cheap.
 """
 
 from importlib import import_module
@@ -13,7 +13,7 @@ from mvpi.errors import InputError
 from mvpi.risk import CVaR, Entropic, MeanVariance, Risk, VarianceBudget
 
 if TYPE_CHECKING:
-    from mvpi import envs, stats, tabular
+    from mvpi import envs, sb3, stats, tabular
     from mvpi.agents.agent import load
     from mvpi.agents.mvp import MVP
     from mvpi.agents.ppo import PPO
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from mvpi.agents.td3 import TD3
     from mvpi.envs import NoisyActions
     from mvpi.evaluation import Evaluation, evaluate
+    from mvpi.running import Augmenter, augment
     from mvpi.tabular import examples
     from mvpi.tabular.frontier import Frontier, frontier
     from mvpi.tabular.mdp import MDP
@@ -39,6 +40,8 @@ _LAZY = {
     "Prashanth": "mvpi.agents.prashanth",
     "load": "mvpi.agents.agent",
     "NoisyActions": "mvpi.envs",
+    "Augmenter": "mvpi.running",
+    "augment": "mvpi.running",
     "Evaluation": "mvpi.evaluation",
     "evaluate": "mvpi.evaluation",
     "MDP": "mvpi.tabular",
@@ -50,13 +53,14 @@ _LAZY = {
     "optimize": "mvpi.tabular",
     "policy_iteration": "mvpi.tabular",
 }
-_MODULES = {"envs", "stats", "tabular"}
+_MODULES = {"envs", "sb3", "stats", "tabular"}
 
 __all__ = [
     "MDP",
     "MVP",
     "PPO",
     "TD3",
+    "Augmenter",
     "CVaR",
     "Entropic",
     "Evaluation",
@@ -69,6 +73,7 @@ __all__ = [
     "Solution",
     "Tamar",
     "VarianceBudget",
+    "augment",
     "envs",
     "evaluate",
     "examples",
@@ -77,6 +82,7 @@ __all__ = [
     "load",
     "optimize",
     "policy_iteration",
+    "sb3",
     "stats",
     "tabular",
 ]

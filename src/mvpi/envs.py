@@ -2,6 +2,7 @@
 
     NoisyActions(env, std)   Gaussian noise on every action, before it is clipped to the box
     RiskyZone(env, ...)      beyond a position the reward is noisy, and a little higher
+    AugmentedReward(env, r)  the reward a risk-neutral method should see, for any training loop
     mvpi/FourState-v0        the paper's four-state example: a gamble or a sure loss
     mvpi/Markowitz-v0        a portfolio with independent Gaussian returns, solved in closed form
     mvpi/Liquidity-v0        a saver who may lock money up in a better, riskier asset (Tamar 2012)
@@ -26,6 +27,7 @@ import numpy.typing as npt
 
 from mvpi.errors import InputError
 from mvpi.risk import CVaR, Entropic, MeanVariance, Risk, VarianceBudget, as_risk
+from mvpi.running import Augmenter
 from mvpi.stats import check_count, check_number
 
 Array = npt.NDArray[np.float64]
@@ -88,6 +90,27 @@ class RiskyZone(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs
         if inside:
             reward = float(reward) + self.bonus + self.std * self.np_random.standard_normal()
         return observation, float(reward), terminated, truncated, info | {"in_zone": inside}
+
+
+class AugmentedReward(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
+    """Gives `risk.augment(r, y)` in place of the reward; `y` follows the recent raw rewards.
+
+    The raw reward is in `info["raw_reward"]`, and wrappers further inside, such as
+    `RecordEpisodeStatistics`, go on seeing it. `risk` is a number, a `Risk`, or an `Augmenter` that
+    several environments share. For methods that learn from what they have just seen; a replay
+    buffer should keep raw rewards and have an `Augmenter` augment the batch instead.
+    """
+
+    def __init__(self, env: Env, risk: Risk | float | Augmenter, window: int = 10_000) -> None:
+        gym.utils.RecordConstructorArgs.__init__(self, risk=risk, window=window)
+        super().__init__(env)
+        self.augmenter = risk if isinstance(risk, Augmenter) else Augmenter(risk, window)
+
+    def step(self, action: Any) -> Step:
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        self.augmenter.observe(float(reward))
+        augmented = float(self.augmenter.augment(float(reward)))
+        return observation, augmented, terminated, truncated, info | {"raw_reward": float(reward)}
 
 
 class FourState(gym.Env[Any, Any]):

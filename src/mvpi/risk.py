@@ -26,7 +26,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -189,6 +189,18 @@ class VarianceBudget(Risk):
     def value(self, rewards: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> float:
         lagrangian = MeanVariance(self.risk_aversion).value(rewards, weights)
         return lagrangian + self.risk_aversion * self.limit
+
+    def repriced(self, variance: float, rate: float) -> VarianceBudget:
+        """One step of dual ascent: a higher risk aversion while `variance` is above the limit.
+
+        `rate` is in the risk aversion's natural unit, one over the standard deviation that is
+        allowed; a measurement of twice the limit or more moves it by that much.
+        """
+        if self.limit <= 0:
+            raise InputError(f"dual ascent needs a variance limit > 0, got {self.limit:g}")
+        excess = min(max(variance / self.limit - 1.0, -1.0), 1.0)
+        price = self.risk_aversion + rate * excess / math.sqrt(self.limit)
+        return replace(self, risk_aversion=max(0.0, price))
 
 
 def as_risk(risk: Risk | float) -> Risk:

@@ -179,14 +179,10 @@ class Learner(ABC, Generic[S]):
         """Dual ascent: raise the risk aversion while the policy's variance is above the limit.
 
         `variance` measures it, if it is needed; `rate` is how far one measurement moves the risk
-        aversion. Its natural unit is one over the standard deviation that is allowed.
+        aversion.
         """
         if isinstance(self.risk, VarianceBudget):
-            variance_ratio = variance() / self.risk.limit
-            excess = float(np.clip(variance_ratio - 1.0, -1.0, 1.0))
-            step = rate * excess / np.sqrt(self.risk.limit)
-            price = max(0.0, self.risk.risk_aversion + float(step))
-            self.risk = replace(self.risk, risk_aversion=price)
+            self.risk = self.risk.repriced(variance(), rate)
 
     def variance_of(self, policy: Policy) -> float:
         """The per-step variance of a policy as it would be used, without exploration."""

@@ -32,7 +32,7 @@ from mvpi.agents.networks import MLP
 from mvpi.agents.policy import Deterministic
 from mvpi.agents.replay import Replay
 from mvpi.agents.settings import TD3Settings
-from mvpi.agents.window import RewardWindow
+from mvpi.running import RewardWindow
 
 Vector = npt.NDArray[np.float32]
 Critics = tuple[MLP, MLP]
