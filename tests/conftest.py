@@ -1,5 +1,9 @@
 """Settings of the whole test suite."""
 
+import os
+import sys
+import tempfile
+
 from hypothesis import HealthCheck, settings
 
 # The same examples in every run: a failure is about the change at hand. To look for new ones:
@@ -8,3 +12,15 @@ _ALWAYS = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("repeatable", _ALWAYS, derandomize=True)
 settings.register_profile("explore", _ALWAYS, max_examples=1000)
 settings.load_profile("repeatable")
+
+# Compiled updates are kept on disk: many tests need the same few, in many processes.
+_CACHE = {
+    "jax_compilation_cache_dir": f"{tempfile.gettempdir()}/mvpi-tests-{os.getuid()}",
+    "jax_persistent_cache_min_compile_time_secs": 0,
+    "jax_persistent_cache_min_entry_size_bytes": -1,
+}
+
+for _name, _value in _CACHE.items():
+    os.environ.setdefault(_name.upper(), str(_value))
+    if "jax" in sys.modules:
+        sys.modules["jax"].config.update(_name, _value)

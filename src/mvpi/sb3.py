@@ -88,11 +88,13 @@ def augmenter_of(model: BaseAlgorithm) -> Augmenter:
 class OffPolicyPlug:
     """`collect_rollouts` of one model whose replay buffer draws augmented rewards."""
 
-    LOG_EVERY = 100
+    MEASURE_EVERY = 100
+    """Steps between measurements for the log; `y` itself is measured for every batch."""
 
     def __init__(self, risk: Risk | float, window: int | None) -> None:
         self.augmenter = Augmenter(risk, 10_000 if window is None else window)
-        self._log_at = 0
+        self._metrics: dict[str, float] = {}
+        self._measured_at: int | None = None
         self._env: VecEnv | None = None
 
     def __call__(self, env: VecEnv, callback: Any, *args: Any, **kwargs: Any) -> Any:
@@ -112,16 +114,22 @@ class OffPolicyPlug:
             _adopt(buffer, drawing_augmented, self)
 
     def log(self, model: Any) -> None:
-        if model.num_timesteps >= self._log_at and self.augmenter.rewards.size > 0:
-            self._log_at = model.num_timesteps + self.LOG_EVERY
-            for name, value in self.augmenter.metrics().items():
-                model.logger.record(f"mvpi/{name}", value)
+        """Record for the next row: SB3 forgets what was recorded when it writes one."""
+        due = (
+            self._measured_at is None
+            or model.num_timesteps - self._measured_at >= self.MEASURE_EVERY
+        )
+        if due and self.augmenter.rewards.size > 0:
+            self._measured_at = model.num_timesteps
+            self._metrics = self.augmenter.metrics()
+        for name, value in self._metrics.items():
+            model.logger.record(f"mvpi/{name}", value)
 
     def augment(self, rewards: Rewards) -> Rewards:
         return self.augmenter.augment(rewards).astype(rewards.dtype)
 
     def __getstate__(self) -> dict[str, Any]:
-        return vars(self) | {"_log_at": 0, "_env": None}
+        return vars(self) | {"_measured_at": None, "_env": None}
 
 
 class OnPolicyPlug(OffPolicyPlug):

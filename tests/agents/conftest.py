@@ -1,10 +1,8 @@
 """Makes the helpers importable from the tests beside them, whatever pytest's import mode.
 
-Compiled updates are kept on disk: most of these tests need the same few, in many processes. The
-runs themselves are kept in memory, where it costs nothing to make a file durable.
+The runs themselves are kept in memory, where it costs nothing to make a file durable.
 """
 
-import os
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -15,17 +13,6 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 pytest.register_assert_rewrite("victims")
-
-_CACHE = {
-    "jax_compilation_cache_dir": f"{tempfile.gettempdir()}/mvpi-tests-{os.getuid()}",
-    "jax_persistent_cache_min_compile_time_secs": 0,
-    "jax_persistent_cache_min_entry_size_bytes": -1,
-}
-
-for _name, _value in _CACHE.items():
-    os.environ.setdefault(_name.upper(), str(_value))
-    if "jax" in sys.modules:
-        sys.modules["jax"].config.update(_name, _value)
 
 
 @pytest.fixture
