@@ -1,0 +1,261 @@
+"""`mvpi.sb3.risk_averse`: what it costs, and what every algorithm reaches with it.
+
+    python benchmarks/plug.py                       cost
+    python benchmarks/plug.py --parts portfolio     every algorithm on a Markowitz portfolio
+
+    cost        time of training with the plug at risk 1 over that of the plain class; both models
+                live in one process, bound to one core, and take turns every few hundred steps
+    portfolio   the exact objective, mean - 2 variance, of the final policy at risk 0 and at risk 2;
+                DQN and QR-DQN choose among 25 portfolios
+
+Rows go to a CSV file as they are measured; those that are there already are not measured again.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+from itertools import product
+from pathlib import Path
+from typing import Any, Literal
+
+import gymnasium as gym
+import numpy as np
+import tyro
+from rich.console import Console
+from rich.table import Table
+from rows import append_rows, read_rows
+from training import chosen, in_process
+
+from mvpi.envs import Markowitz, Task
+from mvpi.sb3 import risk_averse
+
+Part = Literal["cost", "portfolio"]
+Library = Literal["stable_baselines3", "sb3_contrib", "sbx"]
+
+LAM = 2.0
+BOUND = 0.5
+BINS = 5
+REPLAY = {
+    "learning_rate": 3e-4,
+    "learning_starts": 1_000,
+    "batch_size": 256,
+    "buffer_size": 30_000,
+    "gamma": 0.0,
+    "train_freq": 10,
+    "policy_kwargs": {"net_arch": [64]},
+}
+ROLLOUT = {
+    "learning_rate": 1e-3,
+    "n_steps": 2_000,
+    "gamma": 0.0,
+    "gae_lambda": 1.0,
+    "policy_kwargs": {"net_arch": [64], "log_std_init": -2.0},
+}
+NO_ENTROPY = {"ent_coef": 1e-4}
+EXPLORE = {"exploration_fraction": 0.5, "target_update_interval": 500}
+EPOCHS = {"batch_size": 500}
+LSTM = {**EPOCHS, "policy_kwargs": {"net_arch": [64], "lstm_hidden_size": 16, "log_std_init": -2.0}}
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """One algorithm with its settings for the portfolio, beside those its kind shares."""
+
+    library: Library
+    name: str
+    settings: dict[str, Any]
+    discrete: bool = False
+    policy: str = "MlpPolicy"
+
+    def __str__(self) -> str:
+        return f"{self.library}.{self.name}"
+
+    @property
+    def cls(self) -> Any:
+        return getattr(import_module(self.library), self.name)
+
+
+NOISE = {"action_noise": 0.1}
+CONTESTANTS = (
+    Contestant("stable_baselines3", "DDPG", REPLAY | NOISE),
+    Contestant("stable_baselines3", "TD3", REPLAY | NOISE),
+    Contestant("stable_baselines3", "SAC", REPLAY | NO_ENTROPY),
+    Contestant("stable_baselines3", "DQN", REPLAY | EXPLORE, discrete=True),
+    Contestant("sb3_contrib", "TQC", REPLAY | NO_ENTROPY),
+    Contestant("sb3_contrib", "QRDQN", REPLAY | EXPLORE, discrete=True),
+    Contestant("sb3_contrib", "CrossQ", REPLAY | NO_ENTROPY),
+    Contestant("sbx", "DDPG", REPLAY | NOISE),
+    Contestant("sbx", "TD3", REPLAY | NOISE),
+    Contestant("sbx", "SAC", REPLAY | NO_ENTROPY),
+    Contestant("sbx", "DQN", REPLAY | EXPLORE, discrete=True),
+    Contestant("sbx", "TQC", REPLAY | NO_ENTROPY),
+    Contestant("sbx", "CrossQ", REPLAY | NO_ENTROPY),
+    Contestant("stable_baselines3", "PPO", ROLLOUT | EPOCHS),
+    Contestant("stable_baselines3", "A2C", ROLLOUT | {"n_steps": 100, "learning_rate": 2e-3}),
+    Contestant("sb3_contrib", "TRPO", ROLLOUT | EPOCHS),
+    Contestant("sb3_contrib", "RecurrentPPO", ROLLOUT | LSTM, policy="MlpLstmPolicy"),
+    Contestant("sb3_contrib", "MaskablePPO", ROLLOUT | EPOCHS | {"policy_kwargs": None}, True),
+    Contestant("sbx", "PPO", ROLLOUT | EPOCHS),
+)
+COSTS: dict[str, tuple[str, dict[str, Any], int]] = {
+    "stable_baselines3.TD3": ("Hopper-v4", {"learning_starts": 100}, 100),
+    "stable_baselines3.SAC": ("Hopper-v4", {"learning_starts": 100}, 100),
+    "sbx.SAC": ("Hopper-v4", {"learning_starts": 100}, 300),
+    "stable_baselines3.DQN": ("CartPole-v1", {"learning_starts": 100}, 1_000),
+    "stable_baselines3.PPO": ("Hopper-v4", {}, 2_048),
+    "stable_baselines3.A2C": ("Hopper-v4", {}, 1_000),
+}
+"""Defaults otherwise; the number is the steps of a turn."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One measurement: a ratio of times, or the objective of a final policy."""
+
+    part: str
+    name: str
+    risk: float
+    seed: int
+    value: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Config:
+    """Measures the cost of the plug, or what algorithms reach with it."""
+
+    parts: tuple[Part, ...] = ("cost",)
+    out: Path = Path("out/plug.csv")
+    """Where rows are written, and read from to continue."""
+    rounds: int = 3
+    """Repetitions of a measurement of cost."""
+    turns: int = 20
+    """Turns of each model in one of them."""
+    seeds: int = 2
+    steps: int = 20_000
+    """Steps of training on the portfolio."""
+
+
+def cost(name: str, turns: int) -> float:
+    """The time of the plugged model over that of the plain one: the median over pairs of turns."""
+    task, settings, steps = COSTS[name]
+    library, algorithm = name.rsplit(".", 1)
+    cls = getattr(import_module(library), algorithm)
+    common = {"seed": 0, "device": "cpu", **settings}
+    models = [
+        cls("MlpPolicy", Task(task)(), **common),
+        risk_averse(cls, "MlpPolicy", Task(task)(), risk=1.0, **common),
+    ]
+    for model in models:
+        model.learn(max(500, steps))
+    ratios = []
+    for turn in range(turns):
+        seconds = [0.0, 0.0]
+        for i in (0, 1) if turn % 2 else (1, 0):
+            start = time.perf_counter()
+            models[i].learn(steps, reset_num_timesteps=False)
+            seconds[i] = time.perf_counter() - start
+        ratios.append(seconds[1] / seconds[0])
+    return float(np.median(ratios))
+
+
+def portfolio(contestant: Contestant, risk: float, seed: int, steps: int) -> float:
+    """The exact objective of the policy that was learned."""
+    from stable_baselines3.common.noise import NormalActionNoise
+
+    env: Any = Markowitz(bound=BOUND)
+    problem = env
+    if contestant.discrete:
+        env = gym.wrappers.DiscretizeAction(env, bins=BINS)
+    settings = dict(contestant.settings)
+    if settings.get("policy_kwargs") is not None:
+        settings["policy_kwargs"] = dict(settings["policy_kwargs"])
+    if "action_noise" in settings:
+        std = np.full(2, settings["action_noise"])
+        settings["action_noise"] = NormalActionNoise(np.zeros(2), std)
+    if contestant.name == "MaskablePPO":
+        from sb3_contrib.common.wrappers import ActionMasker
+
+        env = ActionMasker(env, lambda _: np.ones(BINS**2, bool))
+    model = risk_averse(
+        contestant.cls, contestant.policy, env, risk=risk, seed=seed, device="cpu", **settings
+    )
+    model.learn(steps)
+    action, _ = model.predict(np.ones(1), deterministic=True)
+    if contestant.discrete:
+        action = env.get_wrapper_attr("action")(int(action))
+    return problem.value(action, LAM)
+
+
+def best_value(discrete: bool) -> float:
+    problem = Markowitz(bound=BOUND)
+    if not discrete:
+        return problem.value(problem.best_action(LAM), LAM)
+    env = gym.wrappers.DiscretizeAction(problem, bins=BINS)
+    return max(problem.value(env.action(i), LAM) for i in range(BINS**2))
+
+
+def measure(part: str, name: str, risk: float, seed: int, config: Config) -> Row:
+    start = time.perf_counter()
+    if part == "cost":
+        job = partial(cost, name, config.turns)
+    else:
+        contestant = next(c for c in CONTESTANTS if str(c) == name)
+        job = partial(portfolio, contestant, risk, seed, config.steps)
+    value = in_process(chosen("one"), job)
+    return Row(part, name, risk, seed, value, round(time.perf_counter() - start, 1))
+
+
+def missing(config: Config) -> list[tuple[str, str, float, int]]:
+    """What is asked for and not in the file yet: part, name, risk, and seed or round."""
+    done = {(row.part, row.name, row.risk, row.seed) for row in read_rows(config.out, Row)}
+    wanted: list[tuple[str, str, float, int]] = []
+    if "cost" in config.parts:
+        wanted += [("cost", name, 1.0, i) for i, name in product(range(config.rounds), COSTS)]
+    if "portfolio" in config.parts:
+        names, risks = map(str, CONTESTANTS), (0.0, LAM)
+        wanted += [("portfolio", *key) for key in product(names, risks, range(config.seeds))]
+    return [key for key in wanted if key not in done]
+
+
+def cost_table(rows: list[Row]) -> Table:
+    table = Table(title="Time with the plug / without it: median of turns, least of the rounds")
+    for column in ("", "least", "all rounds"):
+        table.add_column(column, justify="right" if column == "least" else "left")
+    for name in COSTS:
+        there = [row.value for row in rows if (row.part, row.name) == ("cost", name)]
+        table.add_row(name, f"{min(there):.3f}", " ".join(f"{value:.3f}" for value in there))
+    return table
+
+
+def portfolio_table(rows: list[Row]) -> Table:
+    table = Table(title=f"Exact mean - {LAM:g} variance of the final policy, worst seed first")
+    for column in ("", "risk 0", f"risk {LAM:g}", "of the best possible"):
+        table.add_column(column, justify="right" if column else "left")
+    for contestant in CONTESTANTS:
+        best = best_value(contestant.discrete)
+        cells = []
+        for risk in (0.0, LAM):
+            key = ("portfolio", str(contestant), risk)
+            values = sorted(r.value for r in rows if (r.part, r.name, r.risk) == key)
+            cells.append(" ".join(f"{value:.4f}" for value in values))
+        shares = " ".join(f"{value / best:.1%}" for value in values)
+        table.add_row(str(contestant), *cells, shares)
+    return table
+
+
+def main(config: Config) -> None:
+    for key in missing(config):
+        append_rows(config.out, [measure(*key, config)])
+    rows, console = read_rows(config.out, Row), Console()
+    if "cost" in config.parts:
+        console.print(cost_table(rows))
+    if "portfolio" in config.parts:
+        console.print(portfolio_table(rows))
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Config))
