@@ -316,3 +316,16 @@ def test_augmented_reward_is_a_wrapper() -> None:
         assert terminated or truncated
         assert info["episode"]["r"] == pytest.approx(sum(raw))
     assert shared.y == pytest.approx(np.mean([e.unwrapped.given for e in envs]))  # type: ignore[attr-defined]
+
+
+# The table in README.
+
+
+def test_the_table_in_readme_is_that_of_the_tests() -> None:
+    """What it says is what a run in which everything passes would write."""
+    import support_table
+    import test_every_algorithm as tests
+
+    columns = (tests.RISK_0, tests.UPDATE, tests.STATE, tests.SEVERAL)
+    everything = {(str(a), column): True for a in ALGORITHMS for column in columns}
+    assert support_table.in_readme() == support_table.table(everything)

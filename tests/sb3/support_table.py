@@ -1,0 +1,78 @@
+"""Writes the table of supported algorithms in README from the tests that passed.
+
+    python tests/sb3/support_table.py
+
+runs `test_every_algorithm.py`. A cell is `yes` when all tests of its column passed for the
+algorithm, `-` when there was none, `no` otherwise.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+README = HERE.parents[1] / "README.md"
+BEGIN, END = "<!-- made by tests/sb3/support_table.py -->\n", "<!-- end of the table -->"
+Outcomes = Mapping[tuple[str, str], bool]
+"""Whether all tests of an algorithm and a column passed."""
+
+
+class Watcher:
+    """Takes note of the outcome of every test with the mark `supports`."""
+
+    def __init__(self) -> None:
+        self.keys: dict[str, tuple[str, str]] = {}
+        self.outcomes: dict[tuple[str, str], bool] = {}
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Function]) -> None:
+        for item in items:
+            mark = item.get_closest_marker("supports")
+            if mark is not None:
+                self.keys[item.nodeid] = (str(item.callspec.params["algorithm"]), mark.args[0])
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.nodeid in self.keys:
+            key = self.keys[report.nodeid]
+            self.outcomes[key] = self.outcomes.get(key, True) and report.passed
+
+
+def table(outcomes: Outcomes) -> str:
+    """The outcomes in Markdown, an algorithm a row."""
+    algorithms = list(dict.fromkeys(algorithm for algorithm, _ in outcomes))
+    columns = list(dict.fromkeys(column for _, column in outcomes))
+    lines = ["| algorithm | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]
+    words = {True: "yes", False: "no", None: "-"}
+    for algorithm in algorithms:
+        cells = [words[outcomes.get((algorithm, column))] for column in columns]
+        lines.append(f"| {algorithm} | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def in_readme() -> str:
+    """The table that README has now."""
+    return _around()[1]
+
+
+def _around() -> tuple[str, str, str]:
+    """README before the table, the table, and the rest."""
+    before, _, after = README.read_text().partition(BEGIN)
+    there, _, rest = after.partition(END)
+    return before + BEGIN, there, END + rest
+
+
+def main() -> int:
+    watcher = Watcher()
+    code = pytest.main(
+        [str(HERE / "test_every_algorithm.py"), "-q", "-p", "no:randomly"], [watcher]
+    )
+    before, _, after = _around()
+    README.write_text(before + table(watcher.outcomes) + after)
+    return int(code)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
