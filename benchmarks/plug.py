@@ -56,6 +56,7 @@ ROLLOUT = {
 }
 NO_ENTROPY = {"ent_coef": 1e-4}
 EXPLORE = {"exploration_fraction": 0.5, "target_update_interval": 500}
+QUANTILES = {"policy_kwargs": {"net_arch": [64], "n_quantiles": 25}}  # its 200 take minutes
 EPOCHS = {"batch_size": 500}
 LSTM = {**EPOCHS, "policy_kwargs": {"net_arch": [64], "lstm_hidden_size": 16, "log_std_init": -2.0}}
 
@@ -85,7 +86,7 @@ CONTESTANTS = (
     Contestant("stable_baselines3", "SAC", REPLAY | NO_ENTROPY),
     Contestant("stable_baselines3", "DQN", REPLAY | EXPLORE, discrete=True),
     Contestant("sb3_contrib", "TQC", REPLAY | NO_ENTROPY),
-    Contestant("sb3_contrib", "QRDQN", REPLAY | EXPLORE, discrete=True),
+    Contestant("sb3_contrib", "QRDQN", REPLAY | EXPLORE | QUANTILES, discrete=True),
     Contestant("sb3_contrib", "CrossQ", REPLAY | NO_ENTROPY),
     Contestant("sbx", "DDPG", REPLAY | NOISE),
     Contestant("sbx", "TD3", REPLAY | NOISE),

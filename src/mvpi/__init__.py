@@ -2,8 +2,9 @@
 
 Give it an MDP or an environment and one number, the risk aversion; it gives you a policy whose
 reward is steadier, and shows what the steadiness cost. The idea is in `mvpi.risk`; finite MDPs
-are in `mvpi.tabular`, agents that learn in `mvpi.agents`, the plug for Stable-Baselines3 in
-`mvpi.sb3`. Names are looked up when first used, so that importing the package stays cheap.
+are in `mvpi.tabular`, agents that learn in `mvpi.agents`, learning from data in `mvpi.offline`,
+the plug for Stable-Baselines3 in `mvpi.sb3`. Names are looked up when first used, so that
+importing the package stays cheap.
 """
 
 from importlib import import_module
@@ -13,7 +14,7 @@ from mvpi.errors import InputError
 from mvpi.risk import CVaR, Entropic, MeanVariance, Risk, VarianceBudget
 
 if TYPE_CHECKING:
-    from mvpi import envs, sb3, stats, tabular
+    from mvpi import envs, offline, sb3, stats, tabular
     from mvpi.agents.agent import load
     from mvpi.agents.mvp import MVP
     from mvpi.agents.ppo import PPO
@@ -53,7 +54,7 @@ _LAZY = {
     "optimize": "mvpi.tabular",
     "policy_iteration": "mvpi.tabular",
 }
-_MODULES = {"envs", "sb3", "stats", "tabular"}
+_MODULES = {"envs", "offline", "sb3", "stats", "tabular"}
 
 __all__ = [
     "MDP",
@@ -80,6 +81,7 @@ __all__ = [
     "frontier",
     "iterate",
     "load",
+    "offline",
     "optimize",
     "policy_iteration",
     "sb3",

@@ -1,0 +1,254 @@
+"""Density ratios as saddle points: GradientDICE, DualDICE and GenDICE, compiled.
+
+The ratio `tau` of a policy's occupancy to the data is the one for which as much flows into every
+pair as is there. Weighed by a critic `f`, what is missing is
+
+    flow(tau, f) = (1 - gamma) E_start[f(s0, a0)] + E_data[tau(s, a) (gamma f(s', a') - f(s, a))]
+
+which is 0 for every `f` at the true ratio. The methods search a saddle point, least in `tau` and
+largest in `f` (and in the number `eta`, which holds the mean of `tau` at 1):
+
+    gradient-dice (Zhang 2020)      flow - E[f^2] / 2      + penalty (eta (E[tau] - 1) - eta^2 / 2)
+    gen-dice (Zhang R. 2020)        flow - E[tau f^2] / 4  + penalty (eta (E[tau] - 1) - eta^2 / 2)
+    dual-dice (Nachum 2019)         flow + E[tau^2] / 2
+
+DualDICE is usually written with the sign of everything turned. GenDICE needs `tau >= 0` and takes
+the square of a function. An episode that is over starts anew: `f(s', a')` is then `f` at a start.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Literal, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+import optax
+
+from mvpi.agents.networks import MLP
+from mvpi.offline.pairs import PairBatch
+
+Method = Literal["gradient-dice", "dual-dice", "gen-dice"]
+Optimizer = Literal["extragradient", "sgd", "adam"]
+Vector = npt.NDArray[np.float32]
+
+_POWER_STEPS = 30
+
+
+class Table(eqx.Module):
+    """A number per pair."""
+
+    values: jax.Array
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return self.values[x]
+
+
+class Linear(eqx.Module):
+    """A weighted sum of features."""
+
+    weights: jax.Array
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return x @ self.weights
+
+
+class Network(eqx.Module):
+    """A network with one output."""
+
+    layers: MLP
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return self.layers(x)[..., 0]
+
+
+Function = Table | Linear | Network
+
+
+class Players(eqx.Module):
+    """The two functions and the number that meet at the saddle."""
+
+    ratio: Function
+    critic: Function
+    eta: jax.Array
+
+
+class State(eqx.Module):
+    """All that an update changes."""
+
+    players: Players
+    optimizer: optax.OptState
+
+
+class Rules(NamedTuple):
+    """What an update is: a part of the compiled program."""
+
+    method: Method
+    optimizer: Optimizer
+
+
+class Settings(NamedTuple):
+    """Numbers that updates depend on."""
+
+    discount: float
+    penalty: float
+    metric: jax.Array
+    """The natural size of steps of every parameter, for extragradient steps."""
+
+
+class Pace(NamedTuple):
+    """The learning rate of the first update, and what share of it every further one loses."""
+
+    rate: float
+    fall: float
+
+
+def networks(rng: np.random.Generator, size: int, hidden: tuple[int, ...]) -> Players:
+    """Random networks; that of the ratio is around 1."""
+    ratio, critic = (MLP.random(rng, size, *hidden, 1) for _ in range(2))
+    ratio = eqx.tree_at(lambda net: net.biases[-1], ratio, jnp.ones(1))
+    return Players(Network(ratio), Network(critic), jnp.zeros(()))
+
+
+def start(players: Players) -> State:
+    """Before the first update."""
+    return State(players, optax.scale_by_adam().init(players))
+
+
+def ratio(function: Function, x: jax.Array, method: Method) -> jax.Array:
+    """`tau`, which GenDICE keeps from being negative."""
+    return jnp.square(function(x)) if method == "gen-dice" else function(x)
+
+
+def transport(tau: jax.Array, critic: Function, batch: PairBatch, discount: float) -> jax.Array:
+    """`E_data[tau (gamma f' - f)]`: what comes in less what is there, where the critic is."""
+    next_f = jnp.sum(batch.following_weight * critic(batch.following), axis=-1)
+    anew = 1.0 - jnp.sum(batch.following_weight, axis=-1)
+    next_f = next_f + anew * at_starts(critic, batch)
+    return jnp.sum(batch.weight * tau * (discount * next_f - critic(batch.x)))
+
+
+def at_starts(critic: Function, batch: PairBatch) -> jax.Array:
+    """`E_start[f(s0, a0)]`."""
+    return jnp.sum(batch.start_weight * critic(batch.starts))
+
+
+def saddle(players: Players, batch: PairBatch, settings: Settings, method: Method) -> jax.Array:
+    """The function to be least in the ratio and largest in critic and eta."""
+    tau, f, eta = ratio(players.ratio, batch.x, method), players.critic(batch.x), players.eta
+    flow = (1.0 - settings.discount) * at_starts(players.critic, batch)
+    flow = flow + transport(tau, players.critic, batch, settings.discount)
+    off = jnp.sum(batch.weight * tau) - 1.0
+    mean_is_one = settings.penalty * (eta * off - 0.5 * eta**2)
+    match method:
+        case "gradient-dice":
+            return flow - 0.5 * jnp.sum(batch.weight * f**2) + mean_is_one
+        case "gen-dice":
+            return flow - 0.25 * jnp.sum(batch.weight * tau * f**2) + mean_is_one
+        case "dual-dice":
+            return flow + 0.5 * jnp.sum(batch.weight * tau**2)
+
+
+def losses(players: Players, batch: PairBatch, settings: Settings, method: Method) -> Players:
+    """The gradient that every player descends: critic and eta want the opposite of the ratio."""
+    slope = jax.grad(saddle)(players, batch, settings, method)
+    return Players(slope.ratio, *jax.tree.map(jnp.negative, (slope.critic, slope.eta)))
+
+
+@jax.jit
+def strength(players: Players, batch: PairBatch, settings: Settings) -> jax.Array:
+    """How strongly players pull on each other: the norm of what couples them, in the metric.
+
+    Found by the power method. Extragradient steps below one over it are safe.
+    """
+
+    discount, metric = settings.discount, settings.metric
+
+    def there_and_back(critic: Function, _: None) -> tuple[Function, jax.Array]:
+        def on_ratio(other: Function) -> jax.Array:
+            return transport(other(batch.x), critic, batch, discount)
+
+        tau = _times(metric, jax.grad(on_ratio)(players.ratio))
+
+        def on_critic(other: Function) -> jax.Array:
+            return transport(tau(batch.x), other, batch, discount)
+
+        pulled = _times(metric, jax.grad(on_critic)(critic))
+        size = jnp.sqrt(sum(jnp.sum(leaf**2 / metric) for leaf in jax.tree.leaves(pulled)))
+        return _times(1.0 / size, pulled), size
+
+    def uneven(leaf: jax.Array) -> jax.Array:
+        return 1.5 + jnp.cos(jnp.arange(leaf.size, dtype=jnp.float32))
+
+    first = jax.tree.map(uneven, players.critic)
+    _, sizes = jax.lax.scan(there_and_back, first, None, length=_POWER_STEPS)
+    return jnp.sqrt(sizes[-1] + settings.penalty**2)
+
+
+def step(
+    state: State, batch: PairBatch, rate: jax.Array, settings: Settings, rules: Rules
+) -> State:
+    """One update of all players at once."""
+    players, method, metric = state.players, rules.method, settings.metric
+    slope = losses(players, batch, settings, method)
+    match rules.optimizer:
+        case "adam":
+            move, optimizer = optax.scale_by_adam().update(slope, state.optimizer)
+            return State(_moved(players, move, rate), optimizer)
+        case "sgd":
+            return State(_moved(players, slope, rate), state.optimizer)
+        case "extragradient":
+            if method == "gen-dice":  # the square, and the critic's curvature, grow with tau
+                largest = jnp.max(ratio(players.ratio, batch.x, method))
+                rate = rate / (2.0 * jnp.sqrt(largest) + 0.5 * rate * largest + 1e-6)
+            ahead = _moved(players, _scaled(slope, metric), rate)
+            slope = losses(ahead, batch, settings, method)
+            return State(_moved(players, _scaled(slope, metric), rate), state.optimizer)
+
+
+@partial(jax.jit, static_argnames="rules", donate_argnames="state")
+def update_on(
+    state: State, batch: PairBatch, steps: int, pace: Pace, settings: Settings, rules: Rules
+) -> State:
+    """`steps` updates, all of them on the same batch."""
+
+    def one(i: jax.Array, state: State) -> State:
+        return step(state, batch, pace.rate * (1.0 - pace.fall * i), settings, rules)
+
+    updated: State = jax.lax.fori_loop(0, steps, one, state)
+    return updated
+
+
+@partial(jax.jit, static_argnames="rules", donate_argnames="state")
+def update_through(
+    state: State, batches: PairBatch, pace: Pace, settings: Settings, rules: Rules
+) -> State:
+    """An update per batch."""
+
+    def one(state: State, drawn: tuple[PairBatch, jax.Array]) -> tuple[State, None]:
+        batch, i = drawn
+        return step(state, batch, pace.rate * (1.0 - pace.fall * i), settings, rules), None
+
+    return jax.lax.scan(one, state, (batches, jnp.arange(len(batches.weight))))[0]
+
+
+@partial(jax.jit, static_argnames="method")
+def ratios(function: Function, x: jax.Array, method: Method) -> jax.Array:
+    """`tau` at many pairs."""
+    return ratio(function, x, method)
+
+
+def _scaled(slope: Players, metric: jax.Array) -> Players:
+    return Players(_times(metric, slope.ratio), _times(metric, slope.critic), slope.eta)
+
+
+def _times(factor: jax.Array, function: Function) -> Any:
+    return jax.tree.map(lambda leaf: factor * leaf, function)
+
+
+def _moved(players: Players, move: Players, rate: jax.Array) -> Players:
+    moved: Players = jax.tree.map(lambda p, m: p - rate * m, players, move)
+    return moved

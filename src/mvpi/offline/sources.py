@@ -1,0 +1,212 @@
+"""Where data sets come from: Minari, and the replay of a training run."""
+
+from __future__ import annotations
+
+import fcntl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import gymnasium as gym
+import numpy as np
+import numpy.typing as npt
+
+from mvpi.errors import InputError
+from mvpi.offline.dataset import Dataset
+from mvpi.stats import check_count
+
+if TYPE_CHECKING:
+    import minari
+
+Anything = npt.NDArray[Any]
+
+
+def read_minari(dataset: minari.MinariDataset | str) -> Dataset:
+    """The transitions of a Minari data set, read one episode after the other."""
+    episodes = _opened(dataset)
+    seen = _Column(episodes.observation_space, "observations")
+    done = _Column(episodes.action_space, "actions")
+    steps, count = episodes.total_steps, episodes.total_episodes
+    if steps == 0:
+        raise InputError(f"the Minari data set {episodes.id} holds no transitions")
+    observations, following = seen.empty(steps), seen.empty(steps)
+    actions, starts = done.empty(steps), seen.empty(count)
+    rewards, terminations = np.empty(steps), np.empty(steps, np.bool_)
+    at = 0
+    for i, episode in enumerate(episodes):
+        now = slice(at, at + len(episode.rewards))
+        at = now.stop
+        states = seen.read(episode.observations)
+        if at > steps or len(states) != len(episode.rewards) + 1:
+            raise InputError(
+                f"the Minari data set {episodes.id} is damaged: episode {episode.id} has "
+                f"{len(states)} observations and {len(episode.rewards)} rewards, of {steps} in all"
+            )
+        observations[now], following[now], starts[i] = states[:-1], states[1:], states[0]
+        actions[now] = done.read(episode.actions)
+        rewards[now], terminations[now] = episode.rewards, episode.terminations
+    if at != steps:
+        raise InputError(
+            f"the Minari data set {episodes.id} is damaged: its episodes have {at} transitions, "
+            f"{steps} are announced"
+        )
+    return Dataset(observations, actions, rewards, following, terminations, starts)
+
+
+def _opened(dataset: minari.MinariDataset | str) -> minari.MinariDataset:
+    try:
+        import minari
+    except ImportError:
+        raise InputError(
+            "reading Minari data needs the package minari: pip install 'mvpi[offline]'"
+        ) from None
+    if isinstance(dataset, minari.MinariDataset):
+        return dataset
+    if not isinstance(dataset, str):
+        raise InputError(
+            f"dataset must be a MinariDataset or the id of one, got {type(dataset).__name__}"
+        )
+    try:
+        return minari.load_dataset(dataset)
+    except (OSError, ValueError, TypeError) as error:
+        there = ", ".join(minari.list_local_datasets()) or "none"
+        raise InputError(
+            f"no Minari data set {dataset!r} can be read on this machine, there are: {there} "
+            f"({' '.join(str(error).split())[:120]})"
+        ) from None
+
+
+class _Column:
+    """How the values of a space become rows."""
+
+    def __init__(self, space: gym.Space[Any], name: str) -> None:
+        self._first = 0
+        if isinstance(space, gym.spaces.Discrete):
+            self._first = int(space.start)
+            self._shape: tuple[int, ...] = ()
+            self._type: npt.DTypeLike = np.int64
+        elif isinstance(space, gym.spaces.Box) and len(space.shape) == 1:
+            self._shape = space.shape
+            self._type = space.dtype if np.issubdtype(space.dtype, np.floating) else np.float32
+        else:
+            raise InputError(
+                f"{name} must be a flat Box or Discrete, got {space}; collect the data through "
+                f"{_remedy(name)}, or give the arrays to Dataset(...) yourself"
+            )
+
+    def empty(self, rows: int) -> Anything:
+        return np.empty((rows, *self._shape), self._type)
+
+    def read(self, values: Any) -> Anything:
+        array = np.asarray(values)
+        return array.reshape(len(array), *self._shape) - self._first if self._first else array
+
+
+def _remedy(name: str) -> str:
+    if name == "observations":
+        return "gymnasium.wrappers.FlattenObservation"
+    return "a gymnasium.ActionWrapper with a flat space"
+
+
+def read_run(directory: Path) -> Dataset:
+    """The replay of a TD3 run at its last checkpoint; nothing in the directory is changed."""
+    from mvpi.agents.files import read_arrays, read_json
+    from mvpi.agents.policy import Policy
+    from mvpi.agents.run import CHECKPOINT
+    from mvpi.spaces import BoxActions
+
+    if not directory.is_dir():
+        raise InputError(f"{directory} is not a directory; give that of an `mvpi train td3` run")
+    config = read_json(directory / "config.json")
+    if config.get("algorithm") != "td3":
+        raise InputError(
+            f"{directory} holds a run of {config.get('algorithm')!r}, which keeps no replay; only "
+            "runs of td3 do"
+        )
+    path = directory / f"{CHECKPOINT}.safetensors"
+    if not path.exists():
+        raise InputError(
+            f"{directory} has no checkpoint yet, and so no replay; let the run go on, or lower "
+            "its checkpoint_every"
+        )
+    with _nobody_training(directory):
+        try:
+            _, record = read_arrays(path, CHECKPOINT)
+            count = check_count(record["steps"], "steps")
+            size = check_count(config["settings"]["buffer_size"], "buffer_size")
+        except (KeyError, TypeError):
+            raise InputError(f"{path} is damaged: it does not say how long the replay is") from None
+        policy, _ = Policy.load(directory / "policy.safetensors")
+        box, o = policy.spaces.actions, policy.spaces.observations.size
+        if not isinstance(box, BoxActions):
+            raise InputError(f"{directory} is damaged: its policy is none of td3")
+        width = 2 * o + box.size + 2
+        rows = _rows(directory, size, width, count)
+    observations, following = rows[:, :o], rows[:, o + box.size + 2 :]
+    terminations = rows[:, o + box.size + 1] == 0.0
+    return Dataset(
+        observations,
+        box.meaning(rows[:, o : o + box.size]),
+        rows[:, o + box.size],
+        following,
+        terminations,
+        _starts(observations, following, terminations, count, size),
+    )
+
+
+def _rows(directory: Path, size: int, width: int, count: int) -> Anything:
+    """The replay as it was at the checkpoint, mapped: rows that were overwritten later are put
+    back in memory only."""
+    path = directory / "replay.rows"
+    if not path.is_file() or path.stat().st_size != 4 * size * width:
+        raise InputError(f"{path} is missing or has another size than the checkpoint says")
+    rows: Anything = np.memmap(path, np.float32, "c", shape=(size, width))
+    journal = directory / f"replaced-{count}.rows"
+    if journal.exists():
+        entries = np.fromfile(journal, np.float32)
+        entries = entries[: entries.size // width * width].reshape(-1, width)[:size]
+        rows[(max(count, size) + np.arange(len(entries))) % size] = entries
+    return rows[: min(count, size)]
+
+
+def _starts(
+    observations: Anything, following: Anything, terminations: Anything, count: int, size: int
+) -> Anything:
+    """Observations that the transition before did not lead to.
+
+    What was before the oldest row of a full ring is not known, so that one counts only if the
+    ring has never been full.
+    """
+    begins = np.empty(len(observations), np.bool_)
+    begins[0] = count <= size or terminations[-1] or (following[-1] != observations[0]).any()
+    step = 1 << 16
+    for i in range(1, len(begins), step):
+        now, before = slice(i, i + step), slice(i - 1, min(i + step, len(begins)) - 1)
+        moved = (following[before] != observations[now]).any(axis=1)
+        begins[now] = terminations[before] | moved
+    if count > size:
+        begins[count % size] = False
+    if not begins.any():
+        raise InputError(
+            f"no episode starts in the {len(observations)} transitions of the replay; a run "
+            "with a larger buffer_size keeps some"
+        )
+    return np.asarray(observations[begins])
+
+
+@contextmanager
+def _nobody_training(directory: Path) -> Iterator[None]:
+    """Training would overwrite what is being read."""
+    lock = directory / ".lock"
+    if not lock.is_file():
+        yield
+        return
+    with lock.open() as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            raise InputError(
+                f"another process is training in {directory}; wait for it, or copy the directory"
+            ) from None
+        yield

@@ -1,0 +1,1 @@
+"""Tables and figures from rows of results; nothing here trains."""
