@@ -14,6 +14,7 @@ twice and no class of SB3 is changed.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import cache
 from typing import Any, TypeVar
@@ -80,19 +81,19 @@ def risk_averse(
 def augmenter_of(model: BaseAlgorithm) -> Augmenter:
     """What a risk-averse model augments rewards with: its `risk`, `y` and recent raw `rewards`."""
     plug = vars(model).get("collect_rollouts")
-    if not isinstance(plug, OffPolicyPlug | OnPolicyPlug):
+    if not isinstance(plug, Plug):
         raise InputError(f"this {type(model).__name__} was not made by mvpi.sb3.risk_averse")
     return plug.augmenter
 
 
-class OffPolicyPlug:
-    """`collect_rollouts` of one model whose replay buffer draws augmented rewards."""
+class Plug(ABC):
+    """Called in place of a model's `collect_rollouts`; saved and loaded with the model."""
 
     MEASURE_EVERY = 100
-    """Steps between measurements for the log; `y` itself is measured for every batch."""
+    """Steps between measurements for the log; `y` itself is measured whenever it is used."""
 
-    def __init__(self, risk: Risk | float, window: int | None) -> None:
-        self.augmenter = Augmenter(risk, 10_000 if window is None else window)
+    def __init__(self, risk: Risk | float, window: int) -> None:
+        self.augmenter = Augmenter(risk, window)
         self._metrics: dict[str, float] = {}
         self._measured_at: int | None = None
         self._env: VecEnv | None = None
@@ -101,42 +102,57 @@ class OffPolicyPlug:
         model = callback.model
         self.attach(model)
         result = type(model).collect_rollouts(model, env, callback, *args, **kwargs)
-        self.log(model)
+        self._log(model)
         return result
 
     def attach(self, model: Any) -> None:
-        """Have the model's buffer draw with this plug: a new one, or one that was loaded."""
+        """Have the model's buffer augment with this plug: a new one, or one that was loaded."""
         self._env = _checked(model.get_env(), self._env)
-        buffer = model.replay_buffer
-        if getattr(buffer, "plug", None) is not self:
-            if self.augmenter.rewards.size == 0:
-                self.augmenter.observe(_recent(buffer, self.augmenter.window))
-            _adopt(buffer, drawing_augmented, self)
+        self._adopt_buffer(model)
 
-    def log(self, model: Any) -> None:
+    @abstractmethod
+    def _adopt_buffer(self, model: Any) -> None: ...
+
+    @abstractmethod
+    def augment(self, rewards: Rewards) -> Rewards:
+        """What the buffer calls before rewards are learned from."""
+
+    def _log(self, model: Any) -> None:
         """Record for the next row: SB3 forgets what was recorded when it writes one."""
-        due = (
-            self._measured_at is None
-            or model.num_timesteps - self._measured_at >= self.MEASURE_EVERY
-        )
+        since = model.num_timesteps - (self._measured_at or 0)
+        due = self._measured_at is None or since >= self.MEASURE_EVERY
         if due and self.augmenter.rewards.size > 0:
             self._measured_at = model.num_timesteps
             self._metrics = self.augmenter.metrics()
         for name, value in self._metrics.items():
             model.logger.record(f"mvpi/{name}", value)
 
-    def augment(self, rewards: Rewards) -> Rewards:
-        return self.augmenter.augment(rewards).astype(rewards.dtype)
-
     def __getstate__(self) -> dict[str, Any]:
         return vars(self) | {"_measured_at": None, "_env": None}
 
 
-class OnPolicyPlug(OffPolicyPlug):
-    """`collect_rollouts` of one model whose advantages are those of augmented rewards."""
+class OffPolicyPlug(Plug):
+    """`y` from a window of recent rewards; batches are augmented while they are drawn."""
 
     def __init__(self, risk: Risk | float, window: int | None) -> None:
-        super().__init__(risk, window)
+        super().__init__(risk, 10_000 if window is None else window)
+
+    def _adopt_buffer(self, model: Any) -> None:
+        buffer = model.replay_buffer
+        if getattr(buffer, "plug", None) is not self:
+            if self.augmenter.rewards.size == 0:
+                self.augmenter.observe(_recent(buffer, self.augmenter.window))
+            _adopt(buffer, drawing_augmented, self)
+
+    def augment(self, rewards: Rewards) -> Rewards:
+        return self.augmenter.augment(rewards).astype(rewards.dtype)
+
+
+class OnPolicyPlug(Plug):
+    """`y` from the rollout, or a window if one is given; advantages see augmented rewards."""
+
+    def __init__(self, risk: Risk | float, window: int | None) -> None:
+        super().__init__(risk, 1 if window is None else window)
         self._whole_rollout = window is None
         self._recorder: RewardRecorder | None = None
 
@@ -149,8 +165,7 @@ class OnPolicyPlug(OffPolicyPlug):
         finally:
             self._recorder.rewards = None
 
-    def attach(self, model: Any) -> None:
-        self._env = _checked(model.get_env(), self._env)
+    def _adopt_buffer(self, model: Any) -> None:
         _adopt(model.rollout_buffer, learning_augmented, self)
 
     def augment(self, rewards: Rewards) -> Rewards:
@@ -191,9 +206,9 @@ def drawing_augmented(own: Any) -> Any:
     """A class of replay buffers like `own` that stores raw rewards and draws augmented ones."""
 
     class AugmentedDraws(own):  # type: ignore[misc]
-        def add(self, obs: Any, next_obs: Any, action: Any, reward: Any, *args: Any) -> None:
+        def add(self, obs: Any, next_obs: Any, action: Any, reward: Any, *a: Any, **k: Any) -> None:
             self.plug.augmenter.observe(reward)
-            super().add(obs, next_obs, action, reward, *args)
+            super().add(obs, next_obs, action, reward, *a, **k)
 
         def sample(self, *args: Any, **kwargs: Any) -> Any:
             self.augmented = False
@@ -248,7 +263,7 @@ def _unpickled(augmented: Callable[[Any], Any], own: Any) -> Any:
     return object.__new__(augmented(own))
 
 
-def _adopt(buffer: Any, augmented: Callable[[Any], Any], plug: OffPolicyPlug) -> None:
+def _adopt(buffer: Any, augmented: Callable[[Any], Any], plug: Plug) -> None:
     """Give a buffer its augmenting class, unless it was loaded with it, and its plug."""
     if not hasattr(buffer, "plug"):
         buffer.__class__ = augmented(type(buffer))
@@ -262,7 +277,7 @@ def _recent(buffer: Any, count: int) -> Rewards:
     return np.ravel(buffer.rewards[rows])[-count:]
 
 
-def _plug_for(algorithm: Any) -> type[OffPolicyPlug]:
+def _plug_for(algorithm: Any) -> type[OffPolicyPlug] | type[OnPolicyPlug]:
     if not (isinstance(algorithm, type) and issubclass(algorithm, BaseAlgorithm)):
         raise InputError(f"algorithm must be a class of Stable-Baselines3, got {algorithm!r}")
     if issubclass(algorithm, OffPolicyAlgorithm):
