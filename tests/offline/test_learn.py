@@ -117,6 +117,15 @@ def test_episodes_that_end_start_anew() -> None:
     assert learn(data, 0.0, 0.9)[0, 0] == pytest.approx(1.0, abs=1e-3)  # 1 a step, not 0.75
 
 
+def test_slopes_may_become_as_small_as_numbers_can_be() -> None:
+    """The value of the best policy is 0, so that every gain counts, until there is none."""
+    columns = np.repeat([[0, 0, 0.0, 0], [0, 1, 3.0, 1], [1, 0, -1.0, 0]], 100, axis=0)
+    states, actions, following = columns[:, [0, 1, 3]].astype(int).T
+    data = Dataset(states, actions, columns[:, 2], following, np.zeros(300, bool), starts=[0])
+    assert learn(data, 0.0, 0.9)[0] == pytest.approx([0.0, 1.0])
+    assert learn(data, 1.0, 0.9)[0] == pytest.approx([1.0, 0.0])
+
+
 def test_mistakes() -> None:
     data = four_states()
     with pytest.raises(InputError, match="discount"):

@@ -116,9 +116,12 @@ class Climber:
         """Climb along the gradient, by at most twice the last step; False at the top."""
         slope = self._slope()
         steepest = float(np.abs(slope).max())
-        step = min(2.0 * self._step, _LARGEST_STEP) if steepest > 0.0 else 0.0
+        if steepest == 0.0:
+            return False
+        direction = slope / steepest
+        step = min(2.0 * self._step, _LARGEST_STEP)
         while step >= _SMALLEST_STEP:
-            logits = self._logits + step / steepest * slope
+            logits = self._logits + step * direction
             ahead, visits = self._seen(logits)
             if ahead.value > self.here.value:
                 self._logits, self._step = logits, step
