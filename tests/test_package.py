@@ -62,9 +62,12 @@ def test_version_is_that_of_the_distribution() -> None:
     assert mvpi.__version__ == version("mvpi")
 
 
+DOCUMENTS = ("README.md", "docs/framework.md", "docs/offline.md", "docs/sb3.md")
+
+
 def blocks() -> list[tuple[str, str]]:
     found = []
-    for name in ("README.md", "docs/framework.md"):
+    for name in DOCUMENTS:
         text = (ROOT / name).read_text(encoding="utf-8")
         for match in re.finditer(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
             line = text.count("\n", 0, match.start()) + 2
@@ -82,4 +85,4 @@ def test_documents_run(tmp_path: Path, monkeypatch, where: str, code: str) -> No
 
 def test_documents_have_code() -> None:
     names = {where.partition(":")[0] for where, _ in blocks()}
-    assert names == {"README.md", "docs/framework.md"}
+    assert names == set(DOCUMENTS)

@@ -14,7 +14,8 @@ from mvpi.errors import InputError
 from mvpi.risk import CVaR, Entropic, MeanVariance, Risk, VarianceBudget
 
 if TYPE_CHECKING:
-    from mvpi import envs, offline, sb3, stats, tabular
+    from mvpi import envs, offline, stats, tabular
+    from mvpi import sb3 as sb3
     from mvpi.agents.agent import load
     from mvpi.agents.mvp import MVP
     from mvpi.agents.ppo import PPO
@@ -84,7 +85,6 @@ __all__ = [
     "offline",
     "optimize",
     "policy_iteration",
-    "sb3",
     "stats",
     "tabular",
 ]
