@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from mvpi.errors import InputError
 from mvpi.risk import Risk, VarianceBudget, as_risk
-from mvpi.stats import check_count, mean, variance
+from mvpi.stats import check_count, check_number, mean, variance
 
 Array = npt.NDArray[np.float64]
 
@@ -89,7 +89,7 @@ class Augmenter:
     ) -> None:
         self.risk = as_risk(risk)
         self.budget_every = check_count(budget_every, "budget_every")
-        self.budget_rate = budget_rate
+        self.budget_rate = check_number(budget_rate, "budget_rate", above=0.0)
         self._window = RewardWindow(check_count(window, "window"))
         self._y: float | None = None
         self._since_budget = 0

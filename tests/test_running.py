@@ -1,0 +1,103 @@
+"""Rewards as they come in: the window against a plain list, `y` against its definition."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import mvpi
+from mvpi.errors import InputError
+from mvpi.risk import CVaR, Entropic, MeanVariance, VarianceBudget
+from mvpi.running import Augmenter, RewardWindow
+
+numbers = st.lists(st.integers(-50, 50).map(float), max_size=12)
+MEASURES = [MeanVariance(0.0), MeanVariance(1.5), CVaR(0.3, 0.5), Entropic(0.7)]
+
+
+@given(st.integers(1, 7), st.lists(numbers, max_size=8))
+def test_a_window_holds_the_last_rewards(size: int, parts: list[list[float]]) -> None:
+    at_once, one_by_one = RewardWindow(size), RewardWindow(size)
+    everything: list[float] = []
+    for part in parts:
+        at_once.extend(part)
+        for reward in part:
+            one_by_one.add(reward)
+        everything += part
+        assert sorted(at_once.rewards) == sorted(everything[-size:])
+        np.testing.assert_array_equal(at_once.rewards, one_by_one.rewards)
+
+
+@given(st.sampled_from(MEASURES), st.lists(numbers.filter(bool), min_size=1, max_size=6))
+def test_y_is_the_dual_of_the_window(risk: Any, parts: list[list[float]]) -> None:
+    augmenter = Augmenter(risk, window=9)
+    everything: list[float] = []
+    for part in parts:
+        augmenter.observe(np.reshape(part, (-1, 1)))
+        everything += part
+        assert augmenter.y == pytest.approx(risk.dual(everything[-9:]), abs=1e-9)
+        drawn = np.array([[1.0, -2.0], [0.0, 3.0]])
+        np.testing.assert_allclose(augmenter.augment(drawn), risk.augment(drawn, augmenter.y))
+
+
+def test_a_copy_goes_on_like_the_original() -> None:
+    augmenter = Augmenter(VarianceBudget(0.1), window=50, budget_every=30)
+    rng = np.random.default_rng(0)
+    augmenter.observe(rng.normal(size=40))
+    again = pickle.loads(pickle.dumps(augmenter))
+    for one in (augmenter, again):
+        one.observe(np.linspace(0, 1, 25))
+    assert again.y == augmenter.y
+    assert again.risk == augmenter.risk
+    assert again.metrics() == augmenter.metrics()
+
+
+def test_metrics() -> None:
+    augmenter = Augmenter(2.0)
+    augmenter.observe([1.0, 3.0])
+    expected = {"y": 2.0, "risk_aversion": 2.0, "reward_mean": 2.0, "reward_variance": 1.0}
+    assert augmenter.metrics() == expected
+    other = Augmenter(CVaR(0.5))
+    other.observe([1.0, 3.0])
+    assert "risk_aversion" not in other.metrics()
+
+
+def test_a_rollout_has_its_own_y() -> None:
+    rewards = np.array([[1.0, 2.0], [3.0, 6.0]])
+    np.testing.assert_allclose(mvpi.augment(rewards, 0.5), MeanVariance(0.5).augment(rewards, 3.0))
+    np.testing.assert_allclose(mvpi.augment([4.0], 0.5, y=1.0), [0.0])
+
+
+@pytest.mark.parametrize(
+    ("variance", "price"),
+    [(4.0, 1.0), (8.0, 1.2), (800.0, 1.2), (2.0, 0.9), (0.0, 0.8)],
+    ids=str,
+)
+def test_a_budget_moves_its_price_by_the_excess(variance: float, price: float) -> None:
+    # The natural unit is one over the standard deviation that is allowed, here 1/2.
+    budget = VarianceBudget(4.0, risk_aversion=1.0).repriced(variance, rate=0.4)
+    assert budget.limit == 4.0
+    assert budget.risk_aversion == pytest.approx(price)
+
+
+def test_a_price_is_never_negative() -> None:
+    assert VarianceBudget(1.0, 0.01).repriced(0.0, 0.5).risk_aversion == 0.0
+
+
+def test_mistakes() -> None:
+    with pytest.raises(InputError, match="none was observed yet"):
+        Augmenter(1.0).augment([1.0])
+    with pytest.raises(InputError, match="window"):
+        Augmenter(1.0, window=0)
+    with pytest.raises(InputError, match="budget_every"):
+        Augmenter(1.0, budget_every=0)
+    with pytest.raises(InputError, match="budget_rate"):
+        Augmenter(1.0, budget_rate=-1.0)
+    with pytest.raises(InputError, match="variance limit > 0"):
+        VarianceBudget(0.0).repriced(1.0, 0.1)
+    with pytest.raises(InputError, match="finite"):
+        mvpi.augment([1.0, np.nan], 1.0)
