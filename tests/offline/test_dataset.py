@@ -379,3 +379,40 @@ def test_directories_without_a_replay_are_told(run: Any, tmp_path: Path) -> None
     (directory / "checkpoint.safetensors").unlink()
     with pytest.raises(InputError, match="has no checkpoint yet"):
         Dataset.from_run(directory)
+
+
+# Files.
+
+
+@pytest.mark.parametrize("kind", [finite, vectors])
+def test_files_hold_everything(tmp_path: Path, kind: Callable[..., dict[str, Any]]) -> None:
+    data = Dataset(**kind())
+    data.save(tmp_path / "data.npz")
+    again = Dataset.load(tmp_path / "data.npz")
+    assert again.fingerprint() == data.fingerprint()
+    for name in kind():
+        np.testing.assert_array_equal(getattr(again, name), getattr(data, name))
+        assert getattr(again, name).dtype == getattr(data, name).dtype
+
+
+def test_fingerprints_tell_data_apart() -> None:
+    changes = [{}, {"rewards": np.array([0.0, 1.0, -1.0, 0.6])}, {"starts": np.array([0])}]
+    assert len({Dataset(**finite(**change)).fingerprint() for change in changes}) == 3
+
+
+def test_files_that_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "data.npz"
+    with pytest.raises(InputError, match="does not exist"):
+        Dataset.load(path)
+    path.write_bytes(b"nothing")
+    with pytest.raises(InputError, match=r"not an \.npz file; write one with Dataset\.save"):
+        Dataset.load(path)
+    np.savez(path, **{k: v for k, v in finite().items() if k != "starts"})
+    with pytest.raises(InputError, match="the array 'starts' is missing"):
+        Dataset.load(path)
+    np.savez(path, **finite(), more=np.zeros(1))
+    with pytest.raises(InputError, match="unknown array 'more'"):
+        Dataset.load(path)
+    np.savez(path, **finite(rewards=np.array([0.0, np.nan, 0.0, 0.0])))
+    with pytest.raises(InputError, match=r"data\.npz: rewards must be finite"):
+        Dataset.load(path)

@@ -13,6 +13,7 @@ Arrays are checked piece by piece and kept as they are: what is mapped from a fi
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from os import PathLike
 from pathlib import Path
@@ -22,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mvpi.errors import InputError
+from mvpi.npz import read_npz, write_npz
 from mvpi.stats import check_count
 
 if TYPE_CHECKING:
@@ -33,6 +35,16 @@ _PIECE = 1 << 20
 """Numbers looked at together."""
 _MOST_PAIRS = 10**8
 """Pairs of a state and an action that a table may have."""
+
+
+_COLUMNS = (
+    "observations",
+    "actions",
+    "rewards",
+    "next_observations",
+    "terminations",
+    "starts",
+)
 
 
 class Batch(NamedTuple):
@@ -120,6 +132,32 @@ class Dataset:
         from mvpi.offline.sources import read_run
 
         return read_run(Path(directory))
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> Dataset:
+        """Read an `.npz` file that `save` or `numpy.savez` wrote, with an array per argument."""
+        arrays = read_npz(path, _COLUMNS, written_by="Dataset.save")
+        try:
+            missing = [name for name in _COLUMNS if name not in arrays]
+            if missing:
+                raise InputError(f"the array {missing[0]!r} is missing")
+            return cls(**arrays)
+        except InputError as error:
+            raise InputError(f"{path}: {error}") from None
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write all arrays to an `.npz` file: plain numbers, nothing that is ever executed."""
+        write_npz(path, {name: getattr(self, name) for name in _COLUMNS})
+
+    def fingerprint(self) -> str:
+        """A short text that other data would not have."""
+        digest = hashlib.sha256()
+        for name in _COLUMNS:
+            column = getattr(self, name)
+            digest.update(f"{name} {column.dtype.str} {column.shape};".encode())
+            for piece in _pieces(len(column), column[:1].size):
+                digest.update(np.ascontiguousarray(column[piece]).tobytes())
+        return digest.hexdigest()[:16]
 
     def __len__(self) -> int:
         return len(self.observations)

@@ -14,17 +14,14 @@ out: `numpy.savez("model.npz", transitions=p, rewards=r)` makes a valid file.
 
 from __future__ import annotations
 
-import os
-import tempfile
-import zipfile
 from os import PathLike
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.sparse import csr_array
 
 from mvpi.errors import InputError
+from mvpi.npz import read_npz, write_npz
 
 if TYPE_CHECKING:
     from mvpi.tabular.mdp import MDP
@@ -37,67 +34,27 @@ _NAMES = frozenset(
 
 
 def save(mdp: MDP, path: str | PathLike[str]) -> None:
-    """Write `mdp` to `path`; an existing file is replaced only once the new one is complete."""
-    target = Path(path)
+    """Write `mdp` to `path`."""
     table = mdp.transitions
-    descriptor, scratch = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            np.savez(
-                file,
-                format=np.array(f"{_FORMAT} {_VERSION}"),
-                indptr=table.indptr,
-                indices=table.indices,
-                probabilities=table.data,
-                rewards=mdp.rewards,
-                discount=np.array(mdp.discount),
-                start=mdp.start,
-            )
-        Path(scratch).replace(target)
-    except BaseException:
-        Path(scratch).unlink(missing_ok=True)
-        raise
+    arrays = {
+        "format": np.array(f"{_FORMAT} {_VERSION}"),
+        "indptr": table.indptr,
+        "indices": table.indices,
+        "probabilities": table.data,
+        "rewards": mdp.rewards,
+        "discount": np.array(mdp.discount),
+        "start": mdp.start,
+    }
+    write_npz(path, arrays)
 
 
 def load(path: str | PathLike[str]) -> MDP:
     """Read an MDP; everything in the file is checked as if it were passed by hand."""
-    arrays = _read_arrays(path)
+    arrays = read_npz(path, _NAMES, written_by="MDP.save")
     try:
         return _assemble(arrays)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
-
-
-def _read_arrays(path: str | PathLike[str]) -> dict[str, Any]:
-    if not zipfile.is_zipfile(_existing_file(path)):
-        raise InputError(f"{path} is not an .npz file; write one with MDP.save or numpy.savez")
-    try:
-        with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            unknown = sorted(set(archive.files) - _NAMES)
-            if unknown:
-                raise InputError(
-                    f"{path} holds an unknown array {unknown[0]!r}; known ones are "
-                    f"{', '.join(sorted(_NAMES))}"
-                )
-            arrays = {name: archive[name] for name in archive.files}
-    except InputError:
-        raise
-    except Exception as error:  # noqa: BLE001 - numpy and zipfile raise half a dozen kinds for a damaged file
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InputError(f"{path} cannot be read: {reason}") from None
-    for name, array in arrays.items():
-        if not isinstance(array, np.ndarray):
-            raise InputError(f"{path} cannot be read: {name!r} is not an array")
-    return arrays
-
-
-def _existing_file(path: str | PathLike[str]) -> Path:
-    file = Path(path)
-    if not file.exists():
-        raise InputError(f"{path} does not exist")
-    if not file.is_file():
-        raise InputError(f"{path} is not a file")
-    return file
 
 
 def _assemble(arrays: dict[str, Any]) -> MDP:
