@@ -220,3 +220,12 @@ def test_mistakes_on_the_command_line(
         main(["paper", "offline", "--out", str(tmp_path), *option.split()])
     assert exit_.value.code == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.int16, np.uint64])
+def test_whole_numbers_of_any_kind(kind: type) -> None:
+    data = four_states()
+    columns = [x.astype(kind) for x in (data.observations, data.actions)]
+    following, starts = data.next_observations.astype(kind), data.starts.astype(kind)
+    other = Dataset(*columns, data.rewards, following, data.terminations, starts)
+    np.testing.assert_array_equal(learn(other, 4.0, 0.7), learn(data, 4.0, 0.7))

@@ -99,8 +99,12 @@ class RunDirectory:
     def write_checkpoint(self, learner: Learner[Any]) -> None:
         """Replace the checkpoint by the learner's state of now."""
         learner.keep()
-        write_arrays(self._checkpoint, CHECKPOINT, *learner.state())
+        self.write_state(*learner.state())
         learner.forget()
+
+    def write_state(self, arrays: Arrays, record: dict[str, Any]) -> None:
+        """Replace the checkpoint by this one."""
+        write_arrays(self._checkpoint, CHECKPOINT, arrays, record)
 
     def keep_rows(self, done: int, wanted: int, every: int) -> None:
         """Drop rows of `metrics.csv` that a run resumed at step `done` will write again, and the

@@ -9,7 +9,10 @@ from mvpi.offline.density_ratio import (
     effective_size,
     weighted_dual,
 )
+from mvpi.offline.evaluation import OfflineEvaluation, evaluate
+from mvpi.offline.fitted_q import fitted_q_mean
 from mvpi.offline.learn import Iteration, learn
+from mvpi.offline.relabel import relabel
 
 __all__ = [
     "Batch",
@@ -17,9 +20,13 @@ __all__ = [
     "Dataset",
     "DensityRatio",
     "Iteration",
+    "OfflineEvaluation",
     "WeightedDual",
     "density_ratio",
     "effective_size",
+    "evaluate",
+    "fitted_q_mean",
     "learn",
+    "relabel",
     "weighted_dual",
 ]

@@ -103,7 +103,8 @@ class Climber:
         self.data, self.risk, self.discount = data, risk, discount
         self._ratio = DensityRatio(data, discount, "exact")
         shape = (data.n_states, data.n_actions)
-        self._pair = data.observations.astype(np.int64) * data.n_actions + data.actions
+        states, actions = (x.astype(np.int64) for x in (data.observations, data.actions))
+        self._pair = states * data.n_actions + actions
         self._count = np.bincount(self._pair, minlength=math.prod(shape))
         self._next = self._counted_transitions()
         there = (self._count > 0).reshape(shape)
@@ -174,10 +175,11 @@ class Climber:
 
         data, (pairs, states) = self.data, (self._count.size, self.data.n_states or 0)
         live = ~data.terminations
-        entries = (np.ones(live.sum()), (self._pair[live], data.next_observations[live]))
+        following = data.next_observations[live].astype(np.int64)
+        entries = (np.ones(live.sum()), (self._pair[live], following))
         counts = csr_array(entries, (pairs, states))
         over = csr_array(np.bincount(self._pair[~live], minlength=pairs)[:, None].astype(float))
-        starts = np.bincount(data.starts, minlength=states) / len(data.starts)
+        starts = np.bincount(data.starts.astype(np.int64), minlength=states) / len(data.starts)
         counts = counts + over @ csr_array(starts[None, :])
         return csr_array((1.0 / np.maximum(self._count, 1))[:, None] * counts)
 

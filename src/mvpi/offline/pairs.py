@@ -156,7 +156,7 @@ class FinitePairs(Pairs):
         places, weights = self._choices(acting, states)
         starts = self.data.starts[rng.integers(len(self.data.starts), size=shape)]
         start_places, start_weights = self._choices(acting, starts)
-        pair = rows.observations.astype(np.int64) * self._n_actions + rows.actions
+        pair = self._numbered(rows.observations, rows.actions)
         return PairBatch(
             self._seen_as(self._place[pair]),
             np.full(shape, 1.0 / batch_size),
@@ -208,8 +208,10 @@ class FinitePairs(Pairs):
         return self._features[places].astype(np.float32)
 
     def _pair(self, piece: slice) -> npt.NDArray[np.int64]:
-        states = self.data.observations[piece].astype(np.int64)
-        return np.asarray(states * self._n_actions + self.data.actions[piece])
+        return self._numbered(self.data.observations[piece], self.data.actions[piece])
+
+    def _numbered(self, states: Anything, actions: Anything) -> npt.NDArray[np.int64]:
+        return np.asarray(states.astype(np.int64) * self._n_actions + actions.astype(np.int64))
 
     def _counted(self) -> tuple[Anything, Anything, Anything]:
         """The transitions that occur, as pair and next state, and how often."""

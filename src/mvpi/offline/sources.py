@@ -24,7 +24,7 @@ Anything = npt.NDArray[Any]
 
 def read_minari(dataset: minari.MinariDataset | str) -> Dataset:
     """The transitions of a Minari data set, read one episode after the other."""
-    episodes = _opened(dataset)
+    episodes = opened_minari(dataset)
     seen = _Column(episodes.observation_space, "observations")
     done = _Column(episodes.action_space, "actions")
     steps, count = episodes.total_steps, episodes.total_episodes
@@ -54,7 +54,7 @@ def read_minari(dataset: minari.MinariDataset | str) -> Dataset:
     return Dataset(observations, actions, rewards, following, terminations, starts)
 
 
-def _opened(dataset: minari.MinariDataset | str) -> minari.MinariDataset:
+def opened_minari(dataset: minari.MinariDataset | str) -> minari.MinariDataset:
     try:
         import minari
     except ImportError:

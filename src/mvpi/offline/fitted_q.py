@@ -1,0 +1,243 @@
+"""Fitted-Q evaluation: the mean reward of a policy from its action values.
+
+    Q(s, a) = E[r + gamma Q(s', a')],    a' as the policy acts at s', and 0 once an episode is over
+    mean    = E_start[Q of the reward] / E_start[Q of the constant reward 1]
+
+Where episodes never end the divisor is `1 / (1 - gamma)`, and the mean `(1 - gamma) E_start[Q]`.
+Where they do, it is the number of discounted steps before the end, so that the mean is one of these
+steps, as with `mvpi.offline.density_ratio`. Dividing also makes the mean of `r + c` that of `r`
+plus `c` however well `Q` is known; rewards are centred and scaled first.
+
+Values are a table for finite data and linear where `features` are given, both in closed form, and
+otherwise a network that descends on `(Q(s, a) - (r + gamma Q'(s', a')))^2` while `Q'` follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from mvpi.errors import Divergence, InputError
+from mvpi.offline.dataset import Dataset
+from mvpi.offline.pairs import Acting, Features, FinitePairs, Pairs, VectorPairs
+from mvpi.stats import check_count, check_number, mean, variance
+
+Array = npt.NDArray[np.float64]
+Anything = npt.NDArray[Any]
+
+_STEPS = 10_000
+_BATCH = 256
+_RATE = 1e-3
+_ROWS_TOGETHER = 1 << 15
+"""Rows drawn for the updates of one compiled call."""
+_SCALING_ROWS = 1 << 16
+"""Rows on which the inputs of a network are scaled."""
+_FARTHEST = 10.0
+"""Where scaled inputs are cut off."""
+_STARTS = 1 << 12
+"""Starts are repeated to be that many at least: a policy may draw its actions."""
+_HORIZONS = 5.0
+"""How many times `1 / (1 - gamma)` target networks look ahead in the course of the updates."""
+
+
+def fitted_q_mean(
+    data: Dataset,
+    policy: Any,
+    discount: float,
+    *,
+    features: Features | None = None,
+    hidden: tuple[int, ...] = (64, 64),
+    steps: int | None = None,
+    seed: int = 0,
+) -> float:
+    """The mean per-step reward of `policy`, as its action values say.
+
+    `policy`, `discount` and `features` are as in `density_ratio`; the discount must be below 1.
+    `steps` (10,000), `hidden` and `seed` are of the network, if there is one.
+
+    >>> data = Dataset([0, 0, 1], [0, 1, 0], [0, 0, 1], [0, 1, 0], [False] * 3, starts=[0])
+    >>> round(fitted_q_mean(data, policy=[1, 0], discount=0.5), 9)
+    0.333333333
+    """
+    check_number(discount, "discount", at_least=0.0, at_most=1.0)
+    if discount == 1.0:
+        raise InputError("fitted-Q evaluation needs a discount below 1, got 1: values are sums")
+    centre = mean(data.rewards)
+    scale = max(variance(data.rewards) ** 0.5, 1e-12 * abs(centre)) or 1.0
+    task = _Task(data, discount, centre, scale)
+    if data.n_states is None and features is None:
+        count = check_count(_STEPS if steps is None else steps, "steps")
+        rng = np.random.default_rng(check_count(seed, "seed", at_least=0))
+        excess = _of_network(task, policy, hidden, count, rng)
+    elif features is None:
+        excess = _of_table(task, FinitePairs(data), policy)
+    else:
+        kind = FinitePairs if data.n_states is not None else VectorPairs
+        excess = _of_features(task, kind(data, features), policy)
+    return centre + scale * excess
+
+
+class _Task(NamedTuple):
+    """Rewards count as `(r - centre) / scale`."""
+
+    data: Dataset
+    discount: float
+    centre: float
+    scale: float
+
+    def scaled(self, rewards: Anything) -> Array:
+        return np.asarray((rewards.astype(np.float64) - self.centre) / self.scale)
+
+
+def _of_table(task: _Task, pairs: FinitePairs, policy: Any) -> float:
+    """Counted transitions make a Markov chain of pairs. Ended episodes start anew, which makes the
+    divisor `1 / (1 - gamma)` and leaves the quotient as it is."""
+    from scipy.sparse import csr_array
+
+    from mvpi.tabular.chain import Chain
+
+    batch, pair = pairs.whole(pairs.checked(policy)), np.concatenate(list(pairs.rows()))
+    times = np.bincount(pair)
+    rewards = np.bincount(pair, task.scaled(task.data.rewards)) / times
+    size, choices = len(times), batch.following.shape[1]
+    likely = batch.following_weight * (batch.weight * len(task.data) / times[batch.x])[:, None]
+    places = (np.repeat(batch.x, choices), batch.following.ravel())
+    moves = csr_array((likely.ravel(), places), (size, size))
+    start: Array = np.zeros(size)
+    np.add.at(start, batch.starts.ravel(), batch.start_weight.ravel())
+    over = np.maximum(1.0 - np.asarray(moves.sum(axis=1)).ravel(), 0.0)
+    matrix = csr_array(moves + csr_array(over[:, None]) @ csr_array(start[None, :]))
+    return Chain(matrix, task.discount, start).evaluate(rewards, tolerance=1e-10).gain
+
+
+def _of_features(task: _Task, pairs: Pairs, policy: Any) -> float:
+    """`Q = features . w` with `E[features (Q - r - gamma Q')] = 0`: least squares (LSTD)."""
+    batch, data = pairs.whole(pairs.checked(policy)), task.data
+    x, following = (np.asarray(x, np.float64) for x in (batch.x, batch.following))
+    onward = np.einsum("nc,nck->nk", batch.following_weight, following)
+    system = (batch.weight[:, None] * x).T @ (x - task.discount * onward)
+    right = np.zeros((x.shape[1], 2))
+    for piece, rows in zip(data.pieces(), pairs.rows(), strict=True):
+        z = task.scaled(data.rewards[piece])
+        right += rows.astype(np.float64).T @ np.stack([z, np.ones_like(z)], axis=1) / len(data)
+    weights = np.linalg.lstsq(system, right, rcond=1e-10)[0]
+    starts = np.asarray(batch.starts, np.float64)
+    return _quotient(np.einsum("mc,mck->k", batch.start_weight, starts) @ weights)
+
+
+def _of_network(
+    task: _Task, policy: Any, hidden: tuple[int, ...], steps: int, rng: np.random.Generator
+) -> float:
+    """`(1 - gamma) Q` of both rewards is what the two outputs of a network are."""
+    import equinox as eqx
+    import jax
+    import jax.numpy as jnp
+    import optax
+
+    from mvpi.agents.networks import MLP
+
+    data, discount = task.data, task.discount
+    acting = VectorPairs(data).checked(policy)
+    inputs = _Inputs(data, rng)
+    net = MLP.random(rng, inputs.size, *hidden, 2)
+    net = eqx.tree_at(lambda n: n.biases[-1], net, jnp.array([0.0, 1.0]))
+    state = (net, jax.tree.map(jnp.copy, net), optax.scale_by_adam().init(net))
+    follow = min(1.0, max(0.005, _HORIZONS / ((1.0 - discount) * steps)))
+    together = max(1, _ROWS_TOGETHER // _BATCH)
+    for done in range(0, steps, together):
+        count = min(together, steps - done)
+        batches = _drawn(task, inputs, acting, rng, count)
+        rates = _RATE * (1.0 - (done + np.arange(count)) / steps)
+        state = _compiled_updates()(state, batches, rates, discount, follow)
+    total, often = np.zeros(2), -(-_STARTS // len(data.starts))
+    for i in range(0, len(data.starts), _ROWS_TOGETHER):
+        s = np.repeat(data.starts[i : i + _ROWS_TOGETHER], often, axis=0)
+        total += np.asarray(state[1](inputs.of(s, acting(s))), np.float64).sum(axis=0)
+    return _quotient(total / (often * len(data.starts)))
+
+
+class _Batches(NamedTuple):
+    """Pairs, what is received there, and the pairs that follow where the episode goes on."""
+
+    x: Anything
+    rewards: Anything
+    following: Anything
+    goes_on: Anything
+
+
+def _drawn(
+    task: _Task, inputs: _Inputs, acting: Acting, rng: np.random.Generator, count: int
+) -> _Batches:
+    rows = task.data.sample(rng, count * _BATCH)
+    z, s = task.scaled(rows.rewards), rows.next_observations
+    shape = (count, _BATCH, -1)
+    return _Batches(
+        inputs.of(rows.observations, rows.actions).reshape(shape),
+        np.stack([z, np.ones_like(z)], axis=1, dtype=np.float32).reshape(shape),
+        inputs.of(s, acting(s)).reshape(shape),
+        (~rows.terminations).astype(np.float32).reshape(shape),
+    )
+
+
+@cache
+def _compiled_updates() -> Callable[..., Any]:
+    """Made on first use: importing this module must not import JAX."""
+    import jax
+    import jax.numpy as jnp
+    import optax
+
+    @jax.jit
+    def updates(state: Any, batches: _Batches, rates: Any, discount: float, follow: float) -> Any:
+        def one(state: Any, drawn: tuple[_Batches, Any]) -> Any:
+            (net, target_net, optimizer), (batch, rate) = state, drawn
+            onward = batch.goes_on * target_net(batch.following)
+            target = (1.0 - discount) * batch.rewards + discount * onward
+
+            def loss(net: Any) -> jax.Array:
+                return jnp.mean(jnp.square(net(batch.x) - target))
+
+            slope = jax.grad(loss)(net)
+            move, optimizer = optax.scale_by_adam().update(slope, optimizer)
+            net = jax.tree.map(lambda p, m: p - rate * m, net, move)
+            return (net, optax.incremental_update(net, target_net, follow), optimizer), None
+
+        return jax.lax.scan(one, state, (batches, rates))[0]
+
+    return updates
+
+
+class _Inputs:
+    """Observations and actions as a network wants them: centred, scaled, in float32."""
+
+    def __init__(self, data: Dataset, rng: np.random.Generator) -> None:
+        self._n_actions = data.n_actions
+        some = data.sample(rng, min(len(data), _SCALING_ROWS))
+        columns = self._columns(some.observations, some.actions).astype(np.float64)
+        self._mean, deviation = columns.mean(axis=0), columns.std(axis=0)
+        constant = deviation <= 1e-8 * (1.0 + np.abs(self._mean))
+        self._scale = np.where(constant, 1.0, deviation)
+        self.size = columns.shape[1]
+
+    def of(self, observations: Anything, actions: Anything) -> npt.NDArray[np.float32]:
+        scaled = (self._columns(observations, actions) - self._mean) / self._scale
+        return np.asarray(np.clip(scaled, -_FARTHEST, _FARTHEST), np.float32)
+
+    def _columns(self, observations: Anything, actions: Anything) -> Anything:
+        if self._n_actions is not None:
+            actions = np.eye(self._n_actions)[actions]
+        return np.concatenate([observations, actions], axis=1)
+
+
+def _quotient(values: Array) -> float:
+    """The value of the reward over that of the constant 1, both at the starts."""
+    reward, one = (float(v) for v in values)
+    if not (np.isfinite(values).all() and one > 0.0):
+        raise Divergence(
+            f"fitted-Q evaluation gives the constant reward 1 the value {one:.3g}, which must be "
+            "positive; use other features, more steps or a lower discount"
+        )
+    return reward / one
