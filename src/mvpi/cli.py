@@ -34,6 +34,7 @@ def _command(arguments: Sequence[str] | None) -> Any:
     import tyro
 
     from mvpi.commands.evaluate import Evaluate
+    from mvpi.commands.offline import Offline
     from mvpi.commands.paper import Paper
     from mvpi.commands.solve import FrontierCommand, Solve
     from mvpi.commands.train import Train
@@ -43,6 +44,7 @@ def _command(arguments: Sequence[str] | None) -> Any:
         | Annotated[FrontierCommand, tyro.conf.subcommand("frontier")]
         | Annotated[Train, tyro.conf.subcommand("train")]
         | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
+        | Annotated[Offline, tyro.conf.subcommand("offline")]
         | Annotated[Paper, tyro.conf.subcommand("paper")],
         prog="mvpi",
         description="Risk-averse reinforcement learning by mean-variance policy iteration.",

@@ -16,7 +16,7 @@ from mvpi.cli import main
 from mvpi.errors import InputError, NoConvergence
 from mvpi.experiments import offline as experiment
 from mvpi.offline import Dataset
-from mvpi.offline.learn import Climber, Iteration, learn
+from mvpi.offline.learn import Climber, Iteration, learn, learn_finite
 from mvpi.offline.published import PublishedSettings, Runs
 from mvpi.risk import CVaR, Entropic, MeanVariance, Risk, VarianceBudget
 
@@ -136,8 +136,20 @@ def test_mistakes() -> None:
         learn(data, 1.0, 0.7, iterations=1)
     vectors = np.zeros((5, 2))
     continuous = Dataset(vectors, vectors, np.zeros(5), vectors, np.zeros(5, bool), vectors[:1])
-    with pytest.raises(InputError, match="needs whole numbers"):
-        learn(continuous, 1.0, 0.7)
+    with pytest.raises(InputError, match=r"needs whole numbers .* there is learn_continuous"):
+        learn_finite(continuous, 1.0, 0.7)
+    mixed = Dataset(vectors, np.zeros(5, int), np.zeros(5), vectors, np.zeros(5, bool), vectors[:1])
+    with pytest.raises(InputError, match="must be vectors of floats"):
+        learn(mixed, 1.0, 0.7)
+
+
+def test_vectors_are_learned_with_networks() -> None:
+    rng = np.random.default_rng(0)
+    s, a = rng.normal(size=(200, 2)), rng.uniform(-1, 1, (200, 1))
+    data = Dataset(s, a, a[:, 0], s, np.ones(200, bool), s)
+    settings = {"hidden": (8, 8), "ratio_every": 20, "ratio_steps": 5, "batch_size": 16}
+    policy = learn(data, 1.0, 0.9, updates=20, **settings)
+    assert policy.predict(s).shape == (200, 1)
 
 
 # As published.

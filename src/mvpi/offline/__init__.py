@@ -11,7 +11,7 @@ from mvpi.offline.density_ratio import (
 )
 from mvpi.offline.evaluation import OfflineEvaluation, evaluate
 from mvpi.offline.fitted_q import fitted_q_mean
-from mvpi.offline.learn import Iteration, learn
+from mvpi.offline.learn import Iteration, learn, learn_finite
 from mvpi.offline.relabel import relabel
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "evaluate",
     "fitted_q_mean",
     "learn",
+    "learn_finite",
     "relabel",
     "weighted_dual",
 ]

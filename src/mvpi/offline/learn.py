@@ -1,4 +1,4 @@
-"""Off-line mean-variance policy iteration (the paper's Algorithm 2) for finite problems.
+"""Off-line mean-variance policy iteration (the paper's Algorithm 2); here for finite problems.
 
     repeat:
         evaluate    the density ratio of the policy; y = dual of the rewards weighted by it
@@ -7,9 +7,9 @@
         improve     theta along  E_data[ratio(s, a) grad log pi(a | s) q(s, a)]
 
 The policy is a softmax over the actions that the data have in a state; what they lack is not taken.
-`learn` computes ratio and q exactly for the transitions as they are counted in the data, and takes
-steps along the gradient that make the objective better, until none does. The same loop with
-sampled updates, as it was published, is `mvpi.offline.published`.
+`learn_finite` computes ratio and q exactly for the transitions as they are counted in the data, and
+takes steps along the gradient that make the objective better, until none does. The same loop with
+sampled updates, as it was published, is `mvpi.offline.published`; with networks, `td3_bc`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,20 @@ class Iteration:
 OnIteration = Callable[[Iteration], Any]
 
 
-def learn(
+def learn(data: Dataset, risk: Risk | float, discount: float, **options: Any) -> Any:
+    """A risk-averse policy from data: for finite data `(S, A)` probabilities, else a `Policy`.
+
+    `options` are those of `learn_finite`, or, for observations and actions that are vectors, of
+    `mvpi.offline.td3_bc.learn_continuous`.
+    """
+    if data.n_states is not None:
+        return learn_finite(data, risk, discount, **options)
+    from mvpi.offline.td3_bc import learn_continuous
+
+    return learn_continuous(data, risk, discount, **options)
+
+
+def learn_finite(
     data: Dataset,
     risk: Risk | float,
     discount: float,
@@ -68,9 +81,9 @@ def learn(
     >>> states, actions, following = [0, 0, 1, 0, 2], [0, 0, 0, 1, 0], [1, 2, 0, 0, 0]
     >>> columns = (np.repeat(x, 20) for x in (states, actions, [0, 0, 6, 1, 0], following))
     >>> data = Dataset(*columns, terminations=np.zeros(100, bool), starts=[0])
-    >>> learn(data, risk=0.0, discount=0.9)[0].round(3)
+    >>> learn_finite(data, risk=0.0, discount=0.9)[0].round(3)
     array([1., 0.])
-    >>> learn(data, risk=2.0, discount=0.9)[0].round(3)
+    >>> learn_finite(data, risk=2.0, discount=0.9)[0].round(3)
     array([0., 1.])
     """
     measure = as_risk(risk)
@@ -97,8 +110,8 @@ class Climber:
     def __init__(self, data: Dataset, risk: Risk, discount: float) -> None:
         if data.n_states is None or data.n_actions is None:
             raise InputError(
-                "learn needs whole numbers for states and actions, got vectors; relabel the data "
-                "with mvpi.offline.relabel and learn with a library for continuous actions"
+                f"learn_finite needs whole numbers for states and actions, got {data}; for vectors "
+                "there is learn_continuous"
             )
         self.data, self.risk, self.discount = data, risk, discount
         self._ratio = DensityRatio(data, discount, "exact")
@@ -204,7 +217,7 @@ def _within_budget(data: Dataset, budget: VarianceBudget, **options: Any) -> Arr
     """The policy of the lowest price of variance that keeps to the limit, by bisection."""
 
     def policy_at(price: float) -> tuple[Array, bool]:
-        policy = learn(data, MeanVariance(price), **options)
+        policy = learn_finite(data, MeanVariance(price), **options)
         ratio = DensityRatio(data, options["discount"], "exact").update(policy, 0).ratio()
         return policy, variance(data.rewards, ratio) <= budget.limit
 

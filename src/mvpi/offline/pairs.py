@@ -245,7 +245,7 @@ class VectorPairs(Pairs):
         self._features = features
         self.metric = np.ones(1)
         if features is None:
-            self._mean, self._scale = _moments(data)
+            self._mean, self._scale = moments(data)
             self.size = len(self._mean) + (data.n_actions or 0)
             self.ones = np.empty(0)
             return
@@ -381,7 +381,7 @@ def _within(actions: Anything, last: int) -> bool:
     return bool(actions.size == 0 or (actions.min() >= 0 and actions.max() <= last))
 
 
-def _moments(data: Dataset) -> tuple[Array, Array]:
+def moments(data: Dataset) -> tuple[Array, Array]:
     """Mean and standard deviation of every column of observations and actions; 1 for constants."""
 
     def columns(piece: slice) -> Array:

@@ -1,0 +1,243 @@
+"""`mvpi offline`: learn from a data set, evaluate a policy on one, relabel one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import tyro
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from mvpi.commands.display import number, print_json
+from mvpi.errors import InputError
+from mvpi.offline import Dataset
+from mvpi.offline.settings import TD3BCSettings
+from mvpi.risk import parse_risk
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from mvpi.offline.evaluation import OfflineEvaluation
+
+Data = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")]
+_MOST_STATES = 20
+"""Policies of more states are not printed."""
+
+
+@dataclass(frozen=True)
+class Learn:
+    """A risk-averse policy from data: Algorithm 2 on finite data, TD3+BC on vectors."""
+
+    data: Data
+    """The id of a local Minari data set, an .npz file, or the directory of an `mvpi train td3`."""
+    risk: str = "1.0"
+    """A number, the weight of the variance; or cvar:LEVEL, entropic:BETA, budget:LIMIT."""
+    discount: float = 0.99
+    """Discount factor."""
+    updates: int = 100_000
+    """Updates of the networks in all; finite data need none."""
+    seed: int = 0
+    """Makes the run repeatable."""
+    out: Path = Path("runs/offline")
+    """The run directory: policy, metrics, checkpoint. The same command resumes it."""
+    json: bool = False
+    """Print one JSON object at the end, and nothing else."""
+    settings: Annotated[TD3BCSettings, tyro.conf.arg(name="")] = field(
+        default_factory=TD3BCSettings
+    )
+
+    def run(self, console: Console) -> None:
+        data = opened(self.data)
+        if data.n_states is not None:
+            self._learn_table(data, console)
+        else:
+            self._learn_networks(data, console)
+
+    def _learn_table(self, data: Dataset, console: Console) -> None:
+        from mvpi.npz import write_npz
+        from mvpi.offline import Iteration, learn_finite
+
+        seen: list[Iteration] = []
+        policy = learn_finite(data, parse_risk(self.risk), self.discount, on_iteration=seen.append)
+        self.out.mkdir(parents=True, exist_ok=True)
+        path = self.out / "policy.npz"
+        write_npz(path, {"policy": policy})
+        if self.json:
+            last = seen[-1]
+            facts = {"value": last.value, "y": last.y, "effective_size": last.effective_size}
+            print_json({"policy": policy.tolist(), **facts, "file": str(path)})
+            return
+        console.print(f"{data}")
+        if len(policy) <= _MOST_STATES:
+            console.print(_policy_table(policy))
+        console.print(f"Wrote {path}.")
+
+    def _learn_networks(self, data: Dataset, console: Console) -> None:
+        from mvpi.offline.run import learn_in
+        from mvpi.offline.td3_bc import TD3BC, Row
+
+        risk = parse_risk(self.risk)
+        learner = TD3BC(data, risk, self.discount, seed=self.seed, settings=self.settings)
+        rows: list[Row] = []
+        with _progress(self.updates, shown=not self.json) as tell:
+
+            def on_row(row: Row) -> None:
+                rows.append(row)
+                tell(row)
+
+            learn_in(self.out, learner, self.updates, on_row)
+        if self.json:
+            print_json({"out": str(self.out), "updates": learner.updates, **(rows or [{}])[-1]})
+            return
+        console.print(f"Learned {learner.updates} updates in {self.out}; y = {number(learner.y)}.")
+
+
+@dataclass(frozen=True)
+class EvaluateOffline:
+    """What a policy would earn per step, estimated from data: with bootstrap intervals."""
+
+    data: Data
+    """The id of a local Minari data set, an .npz file, or the directory of an `mvpi train td3`."""
+    policy: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="POLICY")]
+    """A policy.npz or policy.safetensors, or the directory of a run."""
+    discount: float = 0.99
+    """Discount factor."""
+    method: Literal["gradient-dice", "gen-dice", "dual-dice", "exact"] = "gen-dice"
+    """How density ratios are found; exact is for finite data."""
+    confidence: float = 0.95
+    """Of the intervals."""
+    level: float = 0.1
+    """Of CVaR."""
+    seed: int = 0
+    """Makes the estimate repeatable."""
+    json: bool = False
+    """Print one JSON object."""
+
+    def run(self, console: Console) -> None:
+        from mvpi.offline import evaluate
+
+        found = evaluate(
+            opened(self.data),
+            policy_in(self.policy),
+            self.discount,
+            method=self.method,
+            confidence=self.confidence,
+            seed=self.seed,
+        )
+        rows = _estimates(found, self.level)
+        if self.json:
+            facts: dict[str, Any] = {name: value for name, (value, _) in rows.items()}
+            print_json(facts | {"intervals": {name: both for name, (_, both) in rows.items()}})
+            return
+        table = Table(title=f"{self.policy} on {self.data}, per step")
+        for column in ("", "estimate", f"{self.confidence:.0%} interval"):
+            table.add_column(column, justify="right" if column else "left")
+        for name, (value, both) in rows.items():
+            cells = "" if both is None else f"{number(both[0])} to {number(both[1])}"
+            table.add_row(name.replace("_", " "), number(value), cells)
+        console.print(table)
+
+
+@dataclass(frozen=True)
+class Relabel:
+    """A copy of a Minari data set with augmented rewards, for any other off-line library."""
+
+    data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ID")]
+    """The id of a local Minari data set."""
+    new: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NEW_ID")]
+    """The id of the copy."""
+    risk: str = "1.0"
+    """A number, the weight of the variance; or cvar:LEVEL, entropic:BETA."""
+    y: float | None = None
+    """The number in the augmented reward; default: measured on the data, or for --policy."""
+    policy: Path | None = None
+    """A policy for which y is to be measured."""
+    discount: float = 0.99
+    """Discount factor, for that."""
+
+    def run(self, console: Console) -> None:
+        from mvpi.offline import relabel
+
+        options: dict[str, Any] = {}
+        if self.policy is not None:
+            options = {"policy": policy_in(self.policy), "discount": self.discount}
+        relabel(self.data, self.new, parse_risk(self.risk), self.y, **options)
+        console.print(f"Wrote the Minari data set {self.new}.")
+
+
+Command = (
+    Annotated[Learn, tyro.conf.subcommand("learn")]
+    | Annotated[EvaluateOffline, tyro.conf.subcommand("evaluate")]
+    | Annotated[Relabel, tyro.conf.subcommand("relabel")]
+)
+
+
+@dataclass(frozen=True)
+class Offline:
+    """Learn from a data set, evaluate a policy on one, or relabel one."""
+
+    command: Annotated[Command, tyro.conf.arg(name="")]
+
+    def run(self, console: Console) -> None:
+        self.command.run(console)
+
+
+def opened(text: str) -> Dataset:
+    """The data that a text on the command line names."""
+    path = Path(text)
+    if path.suffix == ".npz":
+        return Dataset.load(path)
+    return Dataset.from_run(path) if path.is_dir() else Dataset.from_minari(text)
+
+
+def policy_in(path: Path) -> Any:
+    """A table of probabilities, or an agent with `predict`."""
+    from mvpi.agents.agent import load
+    from mvpi.npz import read_npz
+
+    if path.is_dir() and (path / "policy.npz").exists():
+        path /= "policy.npz"
+    if path.suffix != ".npz":
+        return load(path)
+    arrays = read_npz(path, {"policy"}, written_by="mvpi offline learn")
+    if "policy" not in arrays:
+        raise InputError(f"{path}: the array 'policy' is missing")
+    return arrays["policy"]
+
+
+def _estimates(
+    found: OfflineEvaluation, level: float
+) -> dict[str, tuple[float, tuple[float, float] | None]]:
+    rows: dict[str, tuple[float, tuple[float, float] | None]] = {
+        "mean": (found.mean, found.mean_interval),
+        "variance": (found.variance, found.variance_interval),
+        f"cvar_{level:g}": (found.cvar(level), found.cvar_interval(level)),
+        "effective_size": (found.effective_size, None),
+    }
+    if found.fitted_q_mean is not None:
+        rows["fitted_q_mean"] = (found.fitted_q_mean, None)
+    return rows
+
+
+def _policy_table(policy: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> Table:
+    table = Table("state", *(f"action {a}" for a in range(policy.shape[1])))
+    for state, row in enumerate(policy):
+        table.add_row(str(state), *(f"{share:.4f}" for share in row))
+    return table
+
+
+@contextmanager
+def _progress(updates: int, shown: bool) -> Iterator[Any]:
+    """A bar on standard error, and what it is told with every row."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    bar = Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), disable=not shown)
+    with bar:
+        task = bar.add_task("updates", total=updates)
+        yield lambda row: bar.update(
+            task, completed=row["updates"], description=f"y = {number(row['y'])}"
+        )

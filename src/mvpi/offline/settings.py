@@ -1,0 +1,86 @@
+"""The settings of learning from data with networks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from mvpi.agents.settings import TD3Settings
+from mvpi.errors import InputError
+from mvpi.stats import check_count, check_number
+
+RatioMethod = Literal["gen-dice", "gradient-dice", "dual-dice"]
+
+
+@dataclass(frozen=True)
+class TD3BCSettings:
+    """Settings of off-line MVPI with TD3+BC; what TD3+BC has is as Fujimoto and Gu set it."""
+
+    alpha: float = 2.5
+    """Weight of the critic against staying with the actions of the data; 0 clones the data."""
+    hidden: tuple[int, ...] = (256, 256)
+    """Units of the hidden layers, the same for actor and critics."""
+    learning_rate: float = 3e-4
+    """Step size of Adam, for the actor and both critics."""
+    batch_size: int = 256
+    """Transitions drawn for an update."""
+    tau: float = 0.005
+    """How far the target networks follow at each of their updates."""
+    policy_delay: int = 2
+    """Updates of the critics per update of the actor and of all target networks."""
+    target_policy_noise: float = 0.2
+    """Standard deviation of the noise on the target policy's actions."""
+    target_noise_clip: float = 0.5
+    """Bound of that noise."""
+    ratio_every: int = 2_000
+    """Updates between estimates of `y`, and rows of the metrics; a multiple of policy_delay."""
+    ratio_steps: int = 1_000
+    """Updates of the density ratio for an estimate; it goes on from the one before."""
+    ratio_method: RatioMethod = "gen-dice"
+    """gen-dice, whose ratios are never negative, gradient-dice or dual-dice."""
+    ratio_learning_rate: float = 3e-4
+    """Step size of Adam for the density ratio."""
+    budget_rate: float = 0.2
+    """With a variance budget: how far an estimate moves the risk aversion."""
+
+    def __post_init__(self) -> None:
+        shared = self.td3(discount=0.0)  # has checked what it shares
+        checked: dict[str, Any] = {name: getattr(shared, name) for name in _SHARED}
+        checked["alpha"] = check_number(self.alpha, "alpha", at_least=0.0)
+        rate = check_number(self.ratio_learning_rate, "ratio_learning_rate", above=0.0)
+        checked["ratio_learning_rate"] = rate
+        for name in ("ratio_every", "ratio_steps"):
+            checked[name] = check_count(getattr(self, name), name)
+        if self.ratio_method not in get_args(RatioMethod):
+            known = ", ".join(get_args(RatioMethod))
+            raise InputError(f"ratio_method must be one of {known}, got {self.ratio_method!r}")
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
+        check_multiple(self.ratio_every, "ratio_every", self.policy_delay)
+
+    def td3(self, discount: float) -> TD3Settings:
+        """What the updates that are those of TD3 need to know."""
+        shared = {name: getattr(self, name) for name in _SHARED}
+        rounds = check_count(self.policy_delay, "policy_delay")
+        return TD3Settings(gamma=discount, train_freq=rounds, **shared)
+
+
+_SHARED = (
+    "hidden",
+    "learning_rate",
+    "batch_size",
+    "tau",
+    "policy_delay",
+    "target_policy_noise",
+    "target_noise_clip",
+    "budget_rate",
+)
+"""Settings that TD3 has as well."""
+
+
+def check_multiple(value: int, name: str, policy_delay: int) -> None:
+    """Updates of critics come in rounds, each with one of the actor."""
+    if value % policy_delay:
+        raise InputError(
+            f"{name} must be a multiple of policy_delay, got {value} and {policy_delay}"
+        )

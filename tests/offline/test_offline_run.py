@@ -1,0 +1,197 @@
+"""Learning from data in a directory, and `mvpi offline`: exact resume, mistakes in one line."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import minari
+import numpy as np
+import pytest
+
+import mvpi.envs
+from mvpi.cli import main
+from mvpi.errors import InputError
+from mvpi.experiments.offline import gathered
+from mvpi.offline import Dataset
+from mvpi.offline.run import learn_in
+from mvpi.offline.settings import TD3BCSettings
+from mvpi.offline.td3_bc import TD3BC
+from mvpi.risk import VarianceBudget
+
+SMALL = {"hidden": (8, 8), "batch_size": 16, "ratio_every": 20, "ratio_steps": 5}
+NUMBERS = {"--batch-size": 16, "--ratio-every": 20, "--ratio-steps": 5, "--discount": 0.5}
+OPTIONS = ["--hidden", "8", "8", *(str(x) for pair in NUMBERS.items() for x in pair)]
+FILES = ("config.json", "metrics.csv", "policy.safetensors", "checkpoint.safetensors")
+
+
+def portfolio(rows: int = 400, seed: int = 0) -> Dataset:
+    """Random portfolios and what they earned."""
+    rng = np.random.default_rng(seed)
+    problem = mvpi.envs.Markowitz(bound=0.5)
+    actions = rng.uniform(-0.5, 0.5, (rows, 2))
+    returns = rng.multivariate_normal(problem.mean, problem.covariance, rows)
+    seen = np.ones((rows, 1))
+    return Dataset(seen, actions, (actions * returns).sum(1), seen, np.zeros(rows, bool), seen[:1])
+
+
+def learner(risk: Any = 1.0, data: Dataset | None = None, **changes: Any) -> TD3BC:
+    settings = TD3BCSettings(**{**SMALL, **changes})
+    return TD3BC(data or portfolio(), risk, 0.5, settings=settings)
+
+
+def bytes_in(directory: Path) -> dict[str, bytes]:
+    return {name: (directory / name).read_bytes() for name in FILES}
+
+
+@pytest.mark.parametrize("risk", [1.0, VarianceBudget(0.01)], ids=str)
+@pytest.mark.parametrize("rows", [1, 3])
+def test_resumed_runs_end_with_the_same_bytes(tmp_path: Path, risk: Any, rows: int) -> None:
+    learn_in(tmp_path / "whole", learner(risk), 90)
+    seen = []
+
+    def die(row: dict[str, Any]) -> None:
+        seen.append(row)
+        if len(seen) == rows:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        learn_in(tmp_path / "cut", learner(risk), 90, die)
+    learn_in(tmp_path / "cut", learner(risk), 90)
+    assert bytes_in(tmp_path / "cut") == bytes_in(tmp_path / "whole")
+
+
+def test_a_longer_run_goes_on(tmp_path: Path) -> None:
+    learn_in(tmp_path / "whole", learner(), 80)
+    learn_in(tmp_path / "parts", learner(), 40)
+    learn_in(tmp_path / "parts", learner(), 80)
+    assert bytes_in(tmp_path / "parts") == bytes_in(tmp_path / "whole")
+    with pytest.raises(InputError, match="already holds 80 updates, more than the 40"):
+        learn_in(tmp_path / "parts", learner(), 40)
+
+
+@pytest.mark.slow
+def test_real_kills(tmp_path: Path) -> None:
+    portfolio(5_000).save(tmp_path / "data.npz")
+
+    def command(out: str) -> list[str]:
+        program = [sys.executable, "-m", "mvpi.cli", "offline", "learn", str(tmp_path / "data.npz")]
+        return [*program, *OPTIONS, "--updates", "1000", "--out", str(tmp_path / out), "--json"]
+
+    subprocess.run(command("whole"), check=True, capture_output=True)
+    for kill in range(5):
+        process = subprocess.Popen(command("killed"), stdout=subprocess.PIPE)
+        metrics = tmp_path / "killed" / "metrics.csv"
+        before = metrics.stat().st_size if metrics.exists() else 0
+        while process.poll() is None and (not metrics.exists() or metrics.stat().st_size <= before):
+            time.sleep(0.01)
+        time.sleep(0.03 * kill)
+        if process.poll() is None:
+            os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+    subprocess.run(command("killed"), check=True, capture_output=True)
+    assert bytes_in(tmp_path / "killed") == bytes_in(tmp_path / "whole")
+
+
+def test_other_settings_or_data_are_refused(tmp_path: Path) -> None:
+    learn_in(tmp_path, learner(), 20)
+    with pytest.raises(InputError, match=r"other settings: alpha is 2\.5 there and 1\.0 here"):
+        learn_in(tmp_path, learner(alpha=1.0), 20)
+    with pytest.raises(InputError, match="fingerprint is"):
+        learn_in(tmp_path, learner(data=portfolio(seed=1)), 20)
+    damaged = tmp_path / "checkpoint.safetensors"
+    damaged.write_bytes(damaged.read_bytes()[:-7])
+    with pytest.raises(InputError, match=r"checkpoint\.safetensors"):
+        learn_in(tmp_path, learner(), 20)
+
+
+# The command line.
+
+
+def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    main(["offline", *arguments, "--json"])
+    answer: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return answer
+
+
+def test_finite_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, out = str(tmp_path / "four.npz"), str(tmp_path / "run")
+    gathered(np.random.default_rng(0)).save(path)
+    options = ["--discount", "0.7", "--out", out]
+    learned = told(capsys, "learn", path, "--risk", "4.0", *options)
+    assert learned["policy"][0] == pytest.approx([0.0, 1.0], abs=1e-3)
+    main(["offline", "learn", path, "--risk", "4.0", *options])
+    assert "policy.npz" in capsys.readouterr().out
+    found = told(capsys, "evaluate", path, out, "--discount", "0.7", "--method", "exact")
+    low, high = found["intervals"]["mean"]
+    assert low <= found["mean"] <= high
+    assert found["mean"] == pytest.approx(-0.7 / 1.7, abs=0.05)  # the sure loss, every other step
+    assert found["fitted_q_mean"] == pytest.approx(found["mean"], abs=1e-6)
+    main(["offline", "evaluate", path, out, "--discount", "0.7", "--method", "exact"])
+    assert "95% interval" in capsys.readouterr().out
+
+
+def test_vectors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, out = str(tmp_path / "portfolio.npz"), str(tmp_path / "run")
+    portfolio().save(path)
+    told(capsys, "learn", path, *OPTIONS, "--updates", "40", "--out", out)
+    row = told(capsys, "learn", path, *OPTIONS, "--updates", "60", "--out", out)
+    assert row["updates"] == 60
+    agent = mvpi.load(out)
+    assert agent.predict([1.0]).shape == (2,)
+
+
+@pytest.mark.filterwarnings("ignore:`.*` is set to None")  # Minari asks for more of an author
+def test_relabelling(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    env = minari.DataCollector(gym.make("mvpi/Markowitz-v0"))
+    for seed in range(2):
+        env.reset(seed=seed)
+        over = False
+        while not over:
+            *_, over, _ = env.step(env.action_space.sample())
+    raw = env.create_dataset("mvpi/raw-v0", algorithm_name="random", description="x")
+    env.close()
+    main(["offline", "relabel", "mvpi/raw-v0", "mvpi/new-v0", "--risk", "2.0", "--y", "0.1"])
+    assert "mvpi/new-v0" in capsys.readouterr().out
+    expected = mvpi.MeanVariance(2.0).augment(Dataset.from_minari(raw).rewards, 0.1)
+    np.testing.assert_array_equal(Dataset.from_minari("mvpi/new-v0").rewards, expected)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("learn nothing.npz", "nothing.npz does not exist"),
+        ("learn no/such-v0", "no/such-v0"),
+        ("learn {data} --risk much", "risk must be a number"),
+        ("learn {data} --discount 2", "discount must be"),
+        ("evaluate {data} nothing.npz", "nothing.npz does not exist"),
+        ("relabel no/such-v0 other/new-v0", "no/such-v0"),
+    ],
+)
+def test_mistakes_are_one_line(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: str,
+    message: str,
+) -> None:
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    gathered(np.random.default_rng(0)).save("data.npz")
+    with pytest.raises(SystemExit) as exit_:
+        main(["offline", *arguments.format(data="data.npz").split()])
+    error = capsys.readouterr().err
+    assert exit_.value.code == 2
+    assert error.startswith("mvpi: ")
+    assert error.count("\n") == 1
+    assert message in error
