@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import tracemalloc
-import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
-import minari
 import numpy as np
 import pytest
+from minari_data import collected
 
 import mvpi
 import mvpi.envs
@@ -195,30 +194,6 @@ def test_mapped_files_stay_files(tmp_path: Path) -> None:
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
     return tmp_path
-
-
-def collected(env: gym.Env[Any, Any], name: str, steps: int) -> tuple[Any, list[Any], list[Any]]:
-    """A Minari data set; the transitions and the starts it was made of."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Minari asks for an author and a permalink
-        collector = minari.DataCollector(env)
-        env.action_space.seed(0)
-        s, _ = collector.reset(seed=0)
-        seen, starts = [], [s]
-        for _ in range(steps):
-            a = env.action_space.sample()
-            following, r, terminated, truncated, _ = collector.step(a)
-            seen.append((s, a, r, following, terminated))
-            s = following
-            if terminated or truncated:
-                s, _ = collector.reset()
-                starts.append(s)
-        if terminated or truncated:
-            starts.pop()
-        dataset = collector.create_dataset(dataset_id=name)
-        env.close()
-        collector._tmp_dir.cleanup()  # its own `close` leaves a finalizer that fails later
-    return dataset, seen, starts
 
 
 def agree(data: Dataset, seen: list[Any], starts: list[Any]) -> None:

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
-import minari
 import numpy as np
 import pytest
+from minari_data import collected
 
 import mvpi.envs
 from mvpi.cli import main
@@ -148,19 +148,11 @@ def test_vectors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert agent.predict([1.0]).shape == (2,)
 
 
-@pytest.mark.filterwarnings("ignore:`.*` is set to None")  # Minari asks for more of an author
 def test_relabelling(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
-    env = minari.DataCollector(gym.make("mvpi/Markowitz-v0"))
-    for seed in range(2):
-        env.reset(seed=seed)
-        over = False
-        while not over:
-            *_, over, _ = env.step(env.action_space.sample())
-    raw = env.create_dataset("mvpi/raw-v0", algorithm_name="random", description="x")
-    env.close()
+    raw, *_ = collected(gym.make("mvpi/Markowitz-v0"), "mvpi/raw-v0", 150)
     main(["offline", "relabel", "mvpi/raw-v0", "mvpi/new-v0", "--risk", "2.0", "--y", "0.1"])
     assert "mvpi/new-v0" in capsys.readouterr().out
     expected = mvpi.MeanVariance(2.0).augment(Dataset.from_minari(raw).rewards, 0.1)

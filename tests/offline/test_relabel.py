@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import warnings
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import minari
+import minari_data
 import numpy as np
 import pytest
 from minari import StepDataCallback
@@ -44,22 +44,9 @@ class WithInfo(StepDataCallback):
 
 
 def collected(task: str = "mvpi/FourState-v0", steps: int = 60, name: str = "raw-v0") -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Minari asks for a permalink
-        env = gym.make(task, **TASKS[task])
-        collector = minari.DataCollector(env, step_data_callback=WithInfo, record_infos=True)
-        env.action_space.seed(0)
-        collector.reset(seed=7, options={})
-        for _ in range(steps):
-            _, _, terminated, truncated, _ = collector.step(env.action_space.sample())
-            if terminated or truncated:
-                collector.reset()
-        dataset = collector.create_dataset(
-            dataset_id=name, author={"a", "b"}, algorithm_name="random", description="Steps."
-        )
-        env.close()
-        collector._tmp_dir.cleanup()  # its own `close` leaves a finalizer that fails later
-    return dataset
+    env = gym.make(task, **TASKS[task])
+    options = {"step_data_callback": WithInfo, "record_infos": True}
+    return minari_data.collected(env, name, steps, seed=7, **options)[0]
 
 
 def rewards_of(dataset: Any) -> np.ndarray:
