@@ -14,6 +14,7 @@ call: one update per step, as published, with a policy that acts at most `train_
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
@@ -119,6 +120,13 @@ def update_actor(net: Networks, batch: Batch, settings: TD3Settings) -> tuple[Ne
     def loss(actor: MLP) -> jax.Array:
         return -jnp.mean(q(net.critics[0], batch.s, pi(actor, batch.s)))
 
+    return descend(net, loss, settings)
+
+
+def descend(
+    net: Networks, loss: Callable[[MLP], jax.Array], settings: TD3Settings
+) -> tuple[Networks, jax.Array]:
+    """A step of the actor down `loss`, after which all targets follow."""
     value, gradient = jax.value_and_grad(loss)(net.actor)
     steps, state = optax.adam(settings.learning_rate).update(gradient, net.actor_optimizer)
     actor = optax.apply_updates(net.actor, steps)

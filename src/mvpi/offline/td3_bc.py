@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,14 +28,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
-import optax
 
 import mvpi
 from mvpi.agents.files import FORMAT
 from mvpi.agents.networks import MLP
 from mvpi.agents.policy import Deterministic
 from mvpi.agents.settings import TD3Settings, make_settings
-from mvpi.agents.td3 import Batch, Networks, initial_networks, pi, q, update_critics
+from mvpi.agents.td3 import Batch, Networks, descend, initial_networks, pi, q, update_critics
 from mvpi.errors import Divergence, InputError
 from mvpi.offline.dataset import Dataset
 from mvpi.offline.density_ratio import CoverageWarning, DensityRatio, weighted_dual
@@ -107,17 +106,7 @@ def update_actor(
         cloning = jnp.mean(jnp.square(a - batch.a))
         return cloning - alpha * jnp.mean(values) / jnp.maximum(size, _SMALLEST_VALUE)
 
-    value, gradient = jax.value_and_grad(loss)(net.actor)
-    steps, state = optax.adam(settings.learning_rate).update(gradient, net.actor_optimizer)
-    actor = optax.apply_updates(net.actor, steps)
-    follow = partial(optax.incremental_update, step_size=settings.tau)
-    return replace(
-        net,
-        actor=actor,
-        actor_optimizer=state,
-        target_actor=follow(actor, net.target_actor),
-        target_critics=follow(net.critics, net.target_critics),
-    ), value
+    return descend(net, loss, settings)
 
 
 @partial(jax.jit, static_argnames="settings", donate_argnames="net")
