@@ -115,8 +115,11 @@ class Augmenter:
 
     def observe(self, rewards: npt.ArrayLike) -> None:
         """Take note of raw rewards, one or several, the oldest first."""
-        new = np.ravel(np.asarray(rewards, np.float64))
-        self._window.extend(new)
+        new = np.asarray(rewards, np.float64)
+        if new.size == 1:  # the way of most training loops
+            self._window.add(new.item())
+        else:
+            self._window.extend(new)
         self._y = None
         self._since_budget += new.size
         if isinstance(self.risk, VarianceBudget) and self._since_budget >= self.budget_every:
