@@ -14,6 +14,7 @@ Rows go to a CSV file as they are measured; those that are there already are not
 
 from __future__ import annotations
 
+import random
 import time
 from dataclasses import dataclass
 from functools import partial
@@ -143,26 +144,46 @@ class Config:
 
 
 def cost(name: str, turns: int) -> float:
-    """The time of the plugged model over that of the plain one: the median over pairs of turns."""
+    """The time of the plugged model over that of the plain one: the median over pairs of turns.
+
+    Each model has the global generators to itself, so that both do the very same steps.
+    """
     task, settings, steps = COSTS[name]
     library, algorithm = name.rsplit(".", 1)
     cls = getattr(import_module(library), algorithm)
     common = {"seed": 0, "device": "cpu", **settings}
-    models = [
-        cls("MlpPolicy", Task(task)(), **common),
-        risk_averse(cls, "MlpPolicy", Task(task)(), risk=0.0, **common),
-    ]
-    for model in models:
-        model.learn(max(500, steps))
+    makers = (cls, partial(risk_averse, cls, risk=0.0))
+    models, chance = [], []
+    for make in makers:
+        models.append(make("MlpPolicy", Task(task)(), **common))
+        models[-1].learn(max(500, steps))
+        chance.append(generators())
     ratios = []
     for turn in range(turns):
         seconds = [0.0, 0.0]
         for i in (0, 1) if turn % 2 else (1, 0):
+            set_generators(chance[i])
             start = time.perf_counter()
             models[i].learn(steps, reset_num_timesteps=False)
             seconds[i] = time.perf_counter() - start
+            chance[i] = generators()
         ratios.append(seconds[1] / seconds[0])
     return float(np.median(ratios))
+
+
+def generators() -> tuple[Any, ...]:
+    """The state of the global generators, which SB3 draws from."""
+    import torch
+
+    return random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
+
+
+def set_generators(states: tuple[Any, ...]) -> None:
+    import torch
+
+    random.setstate(states[0])
+    np.random.set_state(states[1])  # noqa: NPY002
+    torch.set_rng_state(states[2])
 
 
 def portfolio(contestant: Contestant, risk: float, seed: int, steps: int) -> float:
