@@ -73,6 +73,8 @@ class Contestant:
     settings: dict[str, Any]
     discrete: bool = False
     policy: str = "MlpPolicy"
+    box: float = 0.0
+    """Half the width of the box of actions that it is shown, if not that of the problem."""
 
     def __str__(self) -> str:
         return f"{self.library}.{self.name}"
@@ -102,7 +104,8 @@ CONTESTANTS = (
     Contestant("sb3_contrib", "TRPO", ROLLOUT | EPOCHS),
     Contestant("sb3_contrib", "RecurrentPPO", ROLLOUT | LSTM, policy="MlpLstmPolicy"),
     Contestant("sb3_contrib", "MaskablePPO", ROLLOUT | EPOCHS | {"policy_kwargs": None}, True),
-    Contestant("sbx", "PPO", ROLLOUT | EPOCHS),
+    # Its initial policy is so wide that in a narrow box nearly all actions would be clipped.
+    Contestant("sbx", "PPO", ROLLOUT | EPOCHS, box=4.0),
 )
 COSTS: dict[str, tuple[str, dict[str, Any], int]] = {
     "stable_baselines3.TD3": ("Hopper-v4", {"learning_starts": 100}, 100),
@@ -194,6 +197,8 @@ def portfolio(contestant: Contestant, risk: float, seed: int, steps: int) -> flo
     problem = env
     if contestant.discrete:
         env = gym.wrappers.DiscretizeAction(env, bins=BINS)
+    if contestant.box:
+        env = gym.wrappers.RescaleAction(env, -contestant.box, contestant.box)
     settings = dict(contestant.settings)
     if settings.get("policy_kwargs") is not None:
         settings["policy_kwargs"] = dict(settings["policy_kwargs"])
@@ -211,6 +216,8 @@ def portfolio(contestant: Contestant, risk: float, seed: int, steps: int) -> flo
     action, _ = model.predict(np.ones(1), deterministic=True)
     if contestant.discrete:
         action = env.get_wrapper_attr("action")(int(action))
+    if contestant.box:
+        action = env.action(action)
     return problem.value(action, LAM)
 
 
