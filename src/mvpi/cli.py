@@ -7,6 +7,7 @@ failed, and 130 after Ctrl-C.
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,7 +19,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         from rich.console import Console
 
-        _command(arguments).run(Console(highlight=False))
+        with warnings.catch_warnings():
+            warnings.showwarning = _warned
+            _command(arguments).run(Console(highlight=False))
     except (InputError, OSError, MemoryError) as error:
         sys.exit(_failed(str(error) or type(error).__name__))
     except (EnvironmentFailure, Divergence, NoConvergence) as error:
@@ -50,6 +53,11 @@ def _command(arguments: Sequence[str] | None) -> Any:
         description="Risk-averse reinforcement learning by mean-variance policy iteration.",
         args=arguments,
     )
+
+
+def _warned(message: Warning | str, *_: Any, **__: Any) -> None:
+    """Warnings are one line too, without the place in the code."""
+    print(f"mvpi: warning: {' '.join(str(message).split())}", file=sys.stderr)
 
 
 def _failed(message: str, status: int = 2) -> int:

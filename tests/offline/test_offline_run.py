@@ -115,6 +115,16 @@ def test_other_settings_or_data_are_refused(tmp_path: Path) -> None:
 # The command line.
 
 
+def test_warnings_are_one_line(tmp_path: Path) -> None:
+    gathered(np.random.default_rng(0)).save(tmp_path / "data.npz")
+    np.savez(tmp_path / "policy.npz", policy=np.full((4, 2), 0.5))  # half of it is not in the data
+    program = [sys.executable, "-m", "mvpi.cli", "offline", "evaluate", "--discount", "0.7"]
+    files = [str(tmp_path / name) for name in ("data.npz", "policy.npz")]
+    done = subprocess.run([*program, *files], check=True, capture_output=True, text=True)
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("mvpi: warning: the data have no transitions for ")
+
+
 def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
     main(["offline", *arguments, "--json"])
     answer: dict[str, Any] = json.loads(capsys.readouterr().out)
@@ -127,9 +137,15 @@ def test_finite_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     options = ["--discount", "0.7", "--out", out]
     learned = told(capsys, "learn", path, "--risk", "4.0", *options)
     assert learned["policy"][0] == pytest.approx([0.0, 1.0], abs=1e-3)
+    # The numbers are those of the policy that was found, also when others were tried on the way.
+    budget = told(capsys, "learn", path, "--risk", "budget:0.3", *options)
+    assert budget["policy"][0] == pytest.approx([0.0, 1.0], abs=1e-3)
+    assert budget["y"] == pytest.approx(-0.7 / 1.7, abs=1e-6)
+    assert budget["value"] == pytest.approx(-0.7 / 1.7, abs=1e-6)
+    assert learned["y"] == pytest.approx(-0.7 / 1.7, abs=1e-6)
     main(["offline", "learn", path, "--risk", "4.0", *options])
     assert "policy.npz" in capsys.readouterr().out
-    found = told(capsys, "evaluate", path, out, "--discount", "0.7", "--method", "exact")
+    found = told(capsys, "evaluate", path, out, "--discount", "0.7")
     low, high = found["intervals"]["mean"]
     assert low <= found["mean"] <= high
     assert found["mean"] == pytest.approx(-0.7 / 1.7, abs=0.05)  # the sure loss, every other step
@@ -144,6 +160,8 @@ def test_vectors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     told(capsys, "learn", path, *OPTIONS, "--updates", "40", "--out", out)
     row = told(capsys, "learn", path, *OPTIONS, "--updates", "60", "--out", out)
     assert row["updates"] == 60
+    again = told(capsys, "learn", path, *OPTIONS, "--updates", "60", "--out", out)
+    assert (again["updates"], again["y"]) == (60, row["y"])
     agent = mvpi.load(out)
     assert agent.predict([1.0]).shape == (2,)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -60,16 +60,17 @@ class Learn:
 
     def _learn_table(self, data: Dataset, console: Console) -> None:
         from mvpi.npz import write_npz
-        from mvpi.offline import Iteration, learn_finite
+        from mvpi.offline import DensityRatio, learn_finite, weighted_dual
 
-        seen: list[Iteration] = []
-        policy = learn_finite(data, parse_risk(self.risk), self.discount, on_iteration=seen.append)
+        risk = parse_risk(self.risk)
+        policy = learn_finite(data, risk, self.discount)
         self.out.mkdir(parents=True, exist_ok=True)
         path = self.out / "policy.npz"
         write_npz(path, {"policy": policy})
         if self.json:
-            last = seen[-1]
-            facts = {"value": last.value, "y": last.y, "effective_size": last.effective_size}
+            ratio = DensityRatio(data, self.discount, "exact").update(policy, 0).ratio()
+            facts = {"value": risk.value(data.rewards, ratio)}
+            facts |= asdict(weighted_dual(data, ratio, risk))
             print_json({"policy": policy.tolist(), **facts, "file": str(path)})
             return
         console.print(f"{data}")
@@ -92,7 +93,8 @@ class Learn:
 
             learn_in(self.out, learner, self.updates, on_row)
         if self.json:
-            print_json({"out": str(self.out), "updates": learner.updates, **(rows or [{}])[-1]})
+            last = rows[-1] if rows else {"updates": learner.updates, "y": learner.y}
+            print_json({"out": str(self.out), **last})
             return
         console.print(f"Learned {learner.updates} updates in {self.out}; y = {number(learner.y)}.")
 
@@ -107,8 +109,8 @@ class EvaluateOffline:
     """A policy.npz or policy.safetensors, or the directory of a run."""
     discount: float = 0.99
     """Discount factor."""
-    method: Literal["gradient-dice", "gen-dice", "dual-dice", "exact"] = "gen-dice"
-    """How density ratios are found; exact is for finite data."""
+    method: Literal["gradient-dice", "gen-dice", "dual-dice", "exact"] | None = None
+    """How density ratios are found; default: exact for finite data, else gen-dice."""
     confidence: float = 0.95
     """Of the intervals."""
     level: float = 0.1
@@ -121,11 +123,12 @@ class EvaluateOffline:
     def run(self, console: Console) -> None:
         from mvpi.offline import evaluate
 
+        data = opened(self.data)
         found = evaluate(
-            opened(self.data),
+            data,
             policy_in(self.policy),
             self.discount,
-            method=self.method,
+            method=self.method or ("gen-dice" if data.n_states is None else "exact"),
             confidence=self.confidence,
             seed=self.seed,
         )
