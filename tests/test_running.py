@@ -98,6 +98,6 @@ def test_mistakes() -> None:
     with pytest.raises(InputError, match="budget_rate"):
         Augmenter(1.0, budget_rate=-1.0)
     with pytest.raises(InputError, match="variance limit > 0"):
-        VarianceBudget(0.0).repriced(1.0, 0.1)
+        Augmenter(VarianceBudget(0.0))
     with pytest.raises(InputError, match="finite"):
         mvpi.augment([1.0, np.nan], 1.0)

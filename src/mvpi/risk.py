@@ -194,10 +194,9 @@ class VarianceBudget(Risk):
         """One step of dual ascent: a higher risk aversion while `variance` is above the limit.
 
         `rate` is in the risk aversion's natural unit, one over the standard deviation that is
-        allowed; a measurement of twice the limit or more moves it by that much.
+        allowed; a measurement of twice the limit or more moves it by that much. The limit must be
+        above 0.
         """
-        if self.limit <= 0:
-            raise InputError(f"dual ascent needs a variance limit > 0, got {self.limit:g}")
         excess = min(max(variance / self.limit - 1.0, -1.0), 1.0)
         price = self.risk_aversion + rate * excess / math.sqrt(self.limit)
         return replace(self, risk_aversion=max(0.0, price))
@@ -212,6 +211,14 @@ def as_risk(risk: Risk | float) -> Risk:
     if isinstance(risk, Risk):
         return risk
     return MeanVariance(check_number(risk, "risk_aversion", at_least=0.0))
+
+
+def learnable(risk: Risk | float) -> Risk:
+    """`as_risk(risk)`, if dual ascent can keep to it: the limit of a budget must be above 0."""
+    measure = as_risk(risk)
+    if isinstance(measure, VarianceBudget) and measure.limit <= 0:
+        raise InputError(f"learning needs a variance limit > 0, got {measure.limit:g}")
+    return measure
 
 
 def risk_text(risk: Risk) -> str:

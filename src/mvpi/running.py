@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mvpi.errors import InputError
-from mvpi.risk import Risk, VarianceBudget, as_risk
+from mvpi.risk import Risk, VarianceBudget, as_risk, learnable
 from mvpi.stats import check_count, check_number, mean, variance
 
 Array = npt.NDArray[np.float64]
@@ -87,7 +87,7 @@ class Augmenter:
         budget_every: int = 1_000,
         budget_rate: float = 0.05,
     ) -> None:
-        self.risk = as_risk(risk)
+        self.risk = learnable(risk)
         self.budget_every = check_count(budget_every, "budget_every")
         self.budget_rate = check_number(budget_rate, "budget_rate", above=0.0)
         self._window = RewardWindow(check_count(window, "window"))

@@ -19,7 +19,7 @@ from mvpi.agents.settings import CommonSettings
 from mvpi.environment import Source, World, failure
 from mvpi.errors import Divergence, InputError
 from mvpi.evaluation import Evaluation, run_episodes, summarise
-from mvpi.risk import Risk, VarianceBudget
+from mvpi.risk import Risk, VarianceBudget, learnable
 from mvpi.stats import check_count
 
 S = TypeVar("S", bound=CommonSettings)
@@ -54,10 +54,8 @@ class Learner(ABC, Generic[S]):
         directory: Path | None = None,
         checkpoint: tuple[Arrays, dict[str, Any], Path] | None = None,
     ) -> None:
-        if isinstance(risk, VarianceBudget) and risk.limit <= 0:
-            raise InputError(f"an agent needs a variance limit > 0, got {risk.limit:g}")
         self.settings = settings
-        self.risk = risk
+        self.risk = learnable(risk)
         self.seed = seed
         self.directory = directory
         self.rng = np.random.default_rng([seed, _TRAINING])

@@ -40,7 +40,7 @@ from mvpi.offline.dataset import Dataset
 from mvpi.offline.density_ratio import CoverageWarning, DensityRatio, weighted_dual
 from mvpi.offline.pairs import moments
 from mvpi.offline.settings import TD3BCSettings, check_multiple
-from mvpi.risk import Risk, VarianceBudget, as_risk, risk_text
+from mvpi.risk import Risk, VarianceBudget, learnable, risk_text
 from mvpi.spaces import BoxActions, FlatObservations, Spaces
 from mvpi.stats import check_count, check_number, mean, variance
 
@@ -147,9 +147,7 @@ class TD3BC:
                 f"observations and actions must be vectors of floats, got {data}; for finite data "
                 "use mvpi.offline.learn"
             )
-        self.risk = as_risk(risk)
-        if isinstance(self.risk, VarianceBudget) and self.risk.limit <= 0:
-            raise InputError(f"learning needs a variance limit > 0, got {self.risk.limit:g}")
+        self.risk = learnable(risk)
         if check_number(discount, "discount", at_least=0.0, at_most=1.0) == 1.0:
             raise InputError("discount must be < 1, got 1; use one close to it, such as 0.999")
         self.seed = check_count(seed, "seed", at_least=0)
