@@ -15,7 +15,7 @@ import mvpi
 from mvpi.agents.files import FORMAT
 from mvpi.agents.policy import Policy
 from mvpi.agents.run import Checkpoint, OnRow, RunDirectory, train
-from mvpi.agents.settings import CommonSettings, make_settings
+from mvpi.agents.settings import SETTINGS, CommonSettings, make_settings
 from mvpi.environment import Env, Made, Source, as_source
 from mvpi.envs import Task
 from mvpi.errors import InputError
@@ -219,7 +219,7 @@ def agent_type(algorithm: str) -> type[Agent[Any]]:
 
 def agent_for(settings: CommonSettings) -> type[Agent[Any]]:
     """The class of the agent that such settings are for."""
-    return next(kind for kind in map(agent_type, AGENTS) if kind.settings_type is type(settings))
+    return agent_type(next(name for name, kind in SETTINGS.items() if kind is type(settings)))
 
 
 def _source_of(record: dict[str, Any]) -> Source | None:

@@ -284,6 +284,16 @@ class PrashanthSettings(TotalRewardSettings):
             raise InputError(f"n_envs must be even, half are perturbed, got {self.n_envs}")
 
 
+SETTINGS: dict[str, type[CommonSettings]] = {
+    "td3": TD3Settings,
+    "ppo": PPOSettings,
+    "mvp": MVPSettings,
+    "tamar": TamarSettings,
+    "prashanth": PrashanthSettings,
+}
+"""The settings of every algorithm, by its name on the command line and in files."""
+
+
 def make_settings(kind: type[Settings], given: dict[str, Any]) -> Settings:
     """Settings of that kind; an unknown name raises and says the nearest known one."""
     known = [field.name for field in fields(kind)]  # type: ignore[arg-type]

@@ -1,0 +1,111 @@
+"""Experiments on this machine: one process each, as many at a time as there are cores.
+
+A worker is bound to a core of its own. One that is killed is started again and goes on; the
+runner itself may be killed too, its workers end with it, and the same command goes on.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from mvpi.experiments import worker
+from mvpi.experiments.experiment import Experiment
+from mvpi.experiments.runner import ATTEMPTS, Event, last_words
+from mvpi.stats import check_count
+
+_LOOK = 0.2
+"""Seconds between two looks at the workers."""
+_BUSY_WAIT = 5.0
+"""Seconds until an experiment that another process is at is tried again."""
+_PATIENCE = 60.0
+"""Seconds a worker has to come to a checkpoint when the runner is stopped."""
+
+
+@dataclass
+class _Slot:
+    """A core, and what runs on it."""
+
+    core: int
+    experiment: Experiment
+    process: subprocess.Popen[bytes]
+
+
+def cores() -> list[int]:
+    """The cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))
+
+
+class LocalRunner:
+    """Runs experiments in `workers` processes side by side; by default one for every core."""
+
+    def __init__(self, workers: int | None = None) -> None:
+        self._cores = cores()
+        self.workers = len(self._cores) if workers is None else check_count(workers, "workers")
+
+    def __call__(self, experiments: Sequence[Experiment], root: Path) -> Iterator[Event]:
+        """Run them; tells when each begins and ends."""
+        queue = deque((0.0, e) for e in experiments)
+        free = deque(self._cores[i % len(self._cores)] for i in range(self.workers))
+        kills: Counter[str] = Counter()
+        slots: list[_Slot] = []
+        try:
+            while queue or slots:
+                for _ in range(len(queue)):
+                    not_before, experiment = queue.popleft()
+                    if not free or time.monotonic() < not_before:
+                        queue.append((not_before, experiment))
+                        continue
+                    core = free.popleft()
+                    slots.append(_Slot(core, experiment, worker.start(experiment, root, core)))
+                    yield Event(experiment, "running")
+                time.sleep(_LOOK)
+                for slot in [s for s in slots if s.process.poll() is not None]:
+                    slots.remove(slot)
+                    free.append(slot.core)
+                    event = _ended(slot, root, kills)
+                    if event.state == "waiting":
+                        again = 0.0 if slot.process.returncode < 0 else _BUSY_WAIT
+                        queue.appendleft((time.monotonic() + again, slot.experiment))
+                    yield event
+        finally:
+            _stop(slots)
+
+
+def _ended(slot: _Slot, root: Path, kills: Counter[str]) -> Event:
+    experiment, status = slot.experiment, slot.process.returncode
+    if status == 0:
+        return Event(experiment, "done")
+    if status == worker.BUSY:
+        return Event(experiment, "waiting", "another process is at it")
+    if status > 0:
+        return Event(experiment, "failed", last_words(experiment, root))
+    kills[experiment.name] += 1
+    killed = f"its process was ended by {signal.Signals(-status).name}"
+    if kills[experiment.name] < ATTEMPTS:
+        return Event(experiment, "waiting", killed)
+    return Event(experiment, "failed", f"{killed}, {ATTEMPTS} times")
+
+
+def _stop(slots: list[_Slot]) -> None:
+    """Ask the workers to stop at a checkpoint; those that take too long are killed."""
+    for slot in slots:
+        slot.process.terminate()
+    deadline = time.monotonic() + _PATIENCE
+    try:
+        for slot in slots:
+            slot.process.wait(max(0.0, deadline - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        pass
+    finally:
+        for slot in slots:
+            slot.process.kill()
+            slot.process.wait()

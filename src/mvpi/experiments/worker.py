@@ -1,0 +1,79 @@
+"""One experiment in a process of its own: `python -m mvpi.experiments.worker ROOT`.
+
+The experiment is a line of JSON on standard input, which stays open as long as somebody waits for
+the outcome: when the other end is gone, killed or not, this process ends at once. Nothing is lost,
+the run directory survives any kill. Runners on one machine and on a cluster start the very same
+process, bound to one thread, so that their outcomes are the same bit for bit.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import traceback
+from pathlib import Path
+
+from mvpi.errors import Divergence, EnvironmentFailure, InputError
+from mvpi.experiments.experiment import LOG, Busy, Experiment
+
+BUSY = 75
+"""Exit status while another process is at the experiment."""
+_ONE_THREAD = {
+    name: "1"
+    for name in ("NPROC", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+}
+"""The first is read by XLA, which JAX runs on. A matrix product on two threads has other bits."""
+
+
+def start(experiment: Experiment, root: Path, core: int | None = None) -> subprocess.Popen[bytes]:
+    """Begin the experiment; what it prints goes to its log. `core` is the only one it uses."""
+    directory = root / experiment.name
+    directory.mkdir(parents=True, exist_ok=True)
+    with (directory / LOG).open("ab") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", __name__, str(root)],
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+            env={**os.environ, **_ONE_THREAD},
+            start_new_session=True,  # Ctrl-C is for the runner, which tells its workers
+        )
+    if core is not None and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(process.pid, {core})
+    if process.stdin is not None:
+        process.stdin.write((json.dumps(experiment.record()) + "\n").encode())
+        process.stdin.flush()
+    return process
+
+
+def main() -> int:
+    """Run the experiment on standard input; the exit status says how it went."""
+    experiment = Experiment.of_record(json.loads(sys.stdin.readline()))
+    threading.Thread(target=_end_with_the_runner, daemon=True).start()
+    try:
+        experiment.run(Path(sys.argv[1]))
+    except Busy:
+        return BUSY
+    except KeyboardInterrupt as stopped:
+        print(stopped)
+        return 128 + signal.SIGINT
+    except (InputError, EnvironmentFailure, Divergence) as error:
+        print(error)
+        return 1
+    except Exception:
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+def _end_with_the_runner() -> None:
+    sys.stdin.read()
+    os._exit(128 + signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
