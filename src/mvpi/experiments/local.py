@@ -71,9 +71,10 @@ class LocalRunner:
                 for slot in [s for s in slots if s.process.poll() is not None]:
                     slots.remove(slot)
                     free.append(slot.core)
+                    worker.release(slot.process)
                     event = _ended(slot, root, kills)
                     if event.state == "waiting":
-                        again = 0.0 if slot.process.returncode < 0 else _BUSY_WAIT
+                        again = _BUSY_WAIT if slot.process.returncode == worker.BUSY else 0.0
                         queue.appendleft((time.monotonic() + again, slot.experiment))
                     yield event
         finally:
@@ -86,13 +87,18 @@ def _ended(slot: _Slot, root: Path, kills: Counter[str]) -> Event:
         return Event(experiment, "done")
     if status == worker.BUSY:
         return Event(experiment, "waiting", "another process is at it")
-    if status > 0:
+    if status > 0 and status != worker.STOPPED:
         return Event(experiment, "failed", last_words(experiment, root))
     kills[experiment.name] += 1
-    killed = f"its process was ended by {signal.Signals(-status).name}"
+    ended = f"its process was ended by {_signal(status)}"
     if kills[experiment.name] < ATTEMPTS:
-        return Event(experiment, "waiting", killed)
-    return Event(experiment, "failed", f"{killed}, {ATTEMPTS} times")
+        return Event(experiment, "waiting", ended)
+    return Event(experiment, "failed", f"{ended}, {ATTEMPTS} times")
+
+
+def _signal(status: int) -> str:
+    """The signal that ended a worker; one that stopped at a checkpoint had been asked to."""
+    return signal.Signals(-status if status < 0 else signal.SIGTERM).name
 
 
 def _stop(slots: list[_Slot]) -> None:
@@ -109,3 +115,4 @@ def _stop(slots: list[_Slot]) -> None:
         for slot in slots:
             slot.process.kill()
             slot.process.wait()
+            worker.release(slot.process)

@@ -74,7 +74,7 @@ class Outcome:
         try:
             if record.pop("format") > FORMAT:
                 raise InputError(f"{path} was written by a newer mvpi; update this one")
-            lists = {
+            lists: dict[str, Any] = {
                 name: _plain(np.array(record.pop(name), np.float64))
                 for name in ("returns", "reward_quantiles")
             }

@@ -14,7 +14,6 @@ import signal
 import subprocess
 import sys
 import threading
-import traceback
 from pathlib import Path
 
 from mvpi.errors import Divergence, EnvironmentFailure, InputError
@@ -22,10 +21,11 @@ from mvpi.experiments.experiment import LOG, Busy, Experiment
 
 BUSY = 75
 """Exit status while another process is at the experiment."""
-_ONE_THREAD = {
-    name: "1"
-    for name in ("NPROC", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-}
+STOPPED = 128 + signal.SIGINT
+"""Exit status after it was asked to stop, and did, at a checkpoint."""
+_ONE_THREAD = dict.fromkeys(
+    ("NPROC", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"
+)
 """The first is read by XLA, which JAX runs on. A matrix product on two threads has other bits."""
 
 
@@ -50,6 +50,12 @@ def start(experiment: Experiment, root: Path, core: int | None = None) -> subpro
     return process
 
 
+def release(process: subprocess.Popen[bytes]) -> None:
+    """Let go of a worker; one that is still running ends."""
+    if process.stdin is not None:
+        process.stdin.close()
+
+
 def main() -> int:
     """Run the experiment on standard input; the exit status says how it went."""
     experiment = Experiment.of_record(json.loads(sys.stdin.readline()))
@@ -58,15 +64,10 @@ def main() -> int:
         experiment.run(Path(sys.argv[1]))
     except Busy:
         return BUSY
-    except KeyboardInterrupt as stopped:
-        print(stopped)
-        return 128 + signal.SIGINT
+    except KeyboardInterrupt:
+        return STOPPED
     except (InputError, EnvironmentFailure, Divergence) as error:
-        print(error)
-        return 1
-    except Exception:
-        traceback.print_exc()
-        return 1
+        sys.exit(str(error))  # one line in the log, and status 1
     return 0
 
 
