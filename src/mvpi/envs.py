@@ -7,6 +7,7 @@
     mvpi/Markowitz-v0        a portfolio with independent Gaussian returns, solved in closed form
     mvpi/Liquidity-v0        a saver who may lock money up in a better, riskier asset (Tamar 2012)
     mvpi/RiskyPendulum-v0    InvertedPendulum whose right half pays a little more, and noisily
+    mvpi/Noisy*-v0           four MuJoCo tasks with a noisy zone, see `mvpi.risky`
 
 The ids are known to Gymnasium once this module is imported. Every environment here draws all its
 randomness from `np_random`, so a training run on it can be resumed exactly.
@@ -27,8 +28,20 @@ import numpy.typing as npt
 
 from mvpi.errors import InputError
 from mvpi.risk import CVaR, Entropic, MeanVariance, Risk, VarianceBudget, as_risk
+from mvpi.risky import EitherWay, RiskyZone, quiet_mujoco
 from mvpi.running import Augmenter
 from mvpi.stats import check_count, check_number
+
+__all__ = [
+    "AugmentedReward",
+    "EitherWay",
+    "FourState",
+    "Liquidity",
+    "Markowitz",
+    "NoisyActions",
+    "RiskyZone",
+    "Task",
+]
 
 Array = npt.NDArray[np.float64]
 Vector = npt.NDArray[np.float32]
@@ -54,42 +67,6 @@ class NoisyActions(gym.ActionWrapper[Any, Any, Any], gym.utils.RecordConstructor
         a = np.asarray(action, dtype=self._box.dtype)
         noise = self.std * self.np_random.standard_normal(a.shape)
         return np.clip(a + noise, self._box.low, self._box.high).astype(a.dtype)
-
-
-class RiskyZone(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
-    """Beyond a threshold of the first position coordinate, rewards gain `bonus + N(0, std^2)`.
-
-    The zone is `x > threshold`, or `x < threshold` with `below=True`; `x` is `data.qpos[0]` of a
-    MuJoCo environment. `info["in_zone"]` says whether a step ended inside. A risk-neutral agent
-    has the bonus as its reason to go in, a risk-averse one the noise as its reason to stay out.
-    """
-
-    def __init__(
-        self,
-        env: Env,
-        threshold: float,
-        std: float,
-        bonus: float = 0.0,
-        below: bool = False,
-    ) -> None:
-        gym.utils.RecordConstructorArgs.__init__(
-            self, threshold=threshold, std=std, bonus=bonus, below=below
-        )
-        super().__init__(env)
-        if not hasattr(env.unwrapped, "data"):
-            raise InputError(f"RiskyZone needs a MuJoCo environment, got {env}")
-        self.threshold = check_number(threshold, "threshold")
-        self.std = check_number(std, "std", at_least=0.0)
-        self.bonus = check_number(bonus, "bonus")
-        self.below = below
-
-    def step(self, action: Any) -> Step:
-        observation, reward, terminated, truncated, info = self.env.step(action)
-        x = float(self.unwrapped.data.qpos[0])  # type: ignore[attr-defined]
-        inside = x < self.threshold if self.below else x > self.threshold
-        if inside:
-            reward = float(reward) + self.bonus + self.std * self.np_random.standard_normal()
-        return observation, float(reward), terminated, truncated, info | {"in_zone": inside}
 
 
 class AugmentedReward(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
@@ -316,12 +293,6 @@ def _gaussian_penalty(risk: Risk) -> tuple[float, float]:
     raise InputError(f"no closed form of {risk} for a Gaussian reward is known")
 
 
-def risky_pendulum(**options: Any) -> Env:
-    """InvertedPendulum, 500 steps; where `x > 0.01` the reward is 1.3 +- 1 instead of 1."""
-    env = gym.make("InvertedPendulum-v5", max_episode_steps=500, **options)
-    return RiskyZone(env, threshold=0.01, std=1.0, bonus=0.3)
-
-
 @dataclass(frozen=True)
 class Task:
     """A recipe that can be written down: an environment id and the noise on its actions.
@@ -347,25 +318,17 @@ class Task:
 
 @contextmanager
 def _old_tasks_allowed(name: str) -> Iterator[None]:
-    """The paper's tasks are the -v4 ones: that newer versions exist is no news, nor is an old
-    attribute in their models, of which MuJoCo would write a log file."""
+    """The paper's tasks are the -v4 ones: that newer versions exist is no news."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*is out of date.*")
         spec = gym.registry.get(name)
         if spec is None or not str(spec.entry_point).startswith("gymnasium.envs.mujoco"):
             yield
             return
-        import mujoco
-
-        before = mujoco.get_mju_user_warning()
-        mujoco.set_mju_user_warning(lambda _: None)
-        try:
+        with quiet_mujoco():
             yield
-        finally:
-            mujoco.set_mju_user_warning(before)
 
 
 gym.register("mvpi/FourState-v0", "mvpi.envs:FourState")
 gym.register("mvpi/Markowitz-v0", "mvpi.envs:Markowitz")
 gym.register("mvpi/Liquidity-v0", "mvpi.envs:Liquidity")
-gym.register("mvpi/RiskyPendulum-v0", "mvpi.envs:risky_pendulum")

@@ -153,6 +153,25 @@ class RunDirectory:
             )
 
 
+def read_metrics(directory: Path) -> list[Row]:
+    """The rows of a run's metrics.csv, an evaluation each; an empty cell is None.
+
+    A last row that was not written to its end is left out; anything else that is no number is an
+    `InputError`.
+    """
+    path = directory / "metrics.csv"
+    lines = read_text(path).splitlines(keepends=True)
+    if lines and not lines[-1].endswith("\n"):
+        lines.pop()
+    try:
+        return [
+            {name: float(text) if text else None for name, text in line.items()}
+            for line in csv.DictReader(lines, strict=True)
+        ]
+    except (ValueError, TypeError, csv.Error) as error:
+        raise InputError(f"{path} is damaged: {error}") from None
+
+
 def differences(there: dict[str, Any], here: dict[str, Any]) -> Iterator[str]:
     """How two configurations differ, a phrase each."""
     for key in dict.fromkeys([*there, *here]):

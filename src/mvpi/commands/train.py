@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 import threading
 from collections.abc import Iterator
@@ -16,7 +14,6 @@ import tyro
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from mvpi.agents.files import read_text
 from mvpi.agents.settings import (
     MVPSettings,
     PPOSettings,
@@ -144,16 +141,14 @@ class Train:
 
 def last_row(out: Path) -> Row:
     """The last row of a run's metrics.csv."""
-    path = out / "metrics.csv"
+    from mvpi.agents.run import read_metrics
+
+    rows = read_metrics(out)
     try:
-        *_, last = csv.DictReader(io.StringIO(read_text(path)))
-        row: Row = {name: float(text) if text else None for name, text in last.items()}
-        _summary(row)
-    except (ValueError, TypeError, KeyError, csv.Error) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"{path} is damaged: it has no complete last row") from None
-    return row
+        _summary(rows[-1])
+    except (LookupError, TypeError):
+        raise InputError(f"{out / 'metrics.csv'} is damaged: it has no complete last row") from None
+    return rows[-1]
 
 
 def _default_directory(agent: Agent[Any]) -> Path:

@@ -1,0 +1,161 @@
+"""A live overview of experiments: done, running, failed, and the time that is left."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
+
+from mvpi.errors import InputError
+from mvpi.experiments.experiment import LOG, Experiment
+from mvpi.experiments.runner import Event, Runner, finished
+
+_LOOK = 2.0
+"""Seconds between two looks at how far the runs are."""
+
+
+def run_experiments(
+    experiments: Sequence[Experiment], root: Path, runner: Runner, *, quiet: bool = False
+) -> list[Event]:
+    """Run what is not finished yet and show how it goes; returns the failures."""
+    root.mkdir(parents=True, exist_ok=True)
+    done = {experiment.identity for experiment in finished(experiments, root)}
+    left = [e for e in experiments if e.identity not in done]
+    failures: list[Event] = []
+    if left:
+        with _watched(Overview(left, len(done), root), quiet) as tell:
+            for event in runner(left, root):
+                tell(event)
+                if event.state == "failed":
+                    failures.append(event)
+    return failures
+
+
+def tell_failures(failures: Sequence[Event], root: Path, console: Console) -> None:
+    """What failed, why, and where the whole story is."""
+    for event in failures:
+        log = root / event.experiment.name / LOG
+        text = f"failed: {event.experiment.name}: {event.reason} (log: {log})"
+        console.print(text, markup=False, soft_wrap=True)
+
+
+class Overview:
+    """Where a study stands: what the events and the run directories say."""
+
+    def __init__(self, left: Sequence[Experiment], done: int, root: Path) -> None:
+        self.done, self.failed = done, 0
+        self.total = done + len(left)
+        self._root = root
+        self._left = {experiment.identity: experiment for experiment in left}
+        self._started: dict[str, float] = {}
+        self._seconds: dict[str, float] = defaultdict(float)
+        self._steps: dict[str, int] = defaultdict(int)
+
+    @property
+    def running(self) -> list[Experiment]:
+        return [self._left[identity] for identity in self._started]
+
+    def update(self, event: Event, now: float) -> None:
+        """Take in what happened at the time `now`, in seconds."""
+        experiment, identity = event.experiment, event.experiment.identity
+        if event.state == "running":
+            self._started[identity] = now
+            return
+        began = self._started.pop(identity, None)
+        if event.state == "done" and began is not None:
+            self._seconds[experiment.algorithm] += now - began
+            self._steps[experiment.algorithm] += experiment.steps
+        self.done += event.state == "done"
+        self.failed += event.state == "failed"
+        if event.state in ("done", "failed"):
+            del self._left[identity]
+
+    def steps_of(self, experiment: Experiment) -> int:
+        """How far it is, by its last evaluation."""
+        from mvpi.agents.run import read_metrics
+
+        try:
+            rows = read_metrics(self._root / experiment.name)
+            return int(rows[-1]["steps"] or 0) if rows else 0
+        except (InputError, KeyError):
+            return 0  # it has not begun, or is writing
+
+    def remaining(self) -> float | None:
+        """Seconds for the rest, by what runs of the same algorithm took; None at the beginning."""
+        if not self._steps:
+            return None
+        average = sum(self._seconds.values()) / sum(self._steps.values())
+        known = {name: self._seconds[name] / self._steps[name] for name in self._steps}
+        work = 0.0
+        for experiment in self._left.values():
+            rest = experiment.steps
+            if experiment.identity in self._started:
+                rest -= self.steps_of(experiment)
+            work += rest * known.get(experiment.algorithm, average)
+        return work / max(1, len(self._started))
+
+    def __str__(self) -> str:
+        parts = [f"{self.done} of {self.total} done", f"{len(self._started)} running"]
+        parts += [f"{self.failed} failed"] if self.failed else []
+        seconds = self.remaining()
+        parts += [] if seconds is None else [f"{timedelta(seconds=round(seconds))} left"]
+        return ", ".join(parts)
+
+
+@contextmanager
+def _watched(overview: Overview, quiet: bool) -> Iterator[Callable[[Event], None]]:
+    """Shows the overview on standard error: bars on a terminal, elsewhere a line an event."""
+    console = Console(stderr=True, quiet=quiet)
+    lock = threading.Lock()
+    stop = threading.Event()
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        TextColumn("{task.percentage:>3.0f}%"),
+    )
+    bars = Progress(*columns, console=console, disable=quiet or not console.is_terminal)
+    whole = bars.add_task(str(overview), total=overview.total)
+    shown: dict[str, TaskID] = {}
+
+    def draw() -> None:
+        bars.update(whole, description=str(overview), completed=overview.done)
+        running = {experiment.name: experiment for experiment in overview.running}
+        for name in [name for name in shown if name not in running]:
+            bars.remove_task(shown.pop(name))
+        for name, experiment in running.items():
+            if name not in shown:
+                shown[name] = bars.add_task(f"  {name}", total=experiment.steps)
+            bars.update(shown[name], completed=overview.steps_of(experiment))
+
+    def tell(event: Event) -> None:
+        with lock:
+            overview.update(event, time.monotonic())
+            if bars.disable and event.state != "running":
+                why = f": {event.reason}" if event.reason else ""
+                text = f"{event.state} {event.experiment.name}{why}; {overview}"
+                console.print(text, markup=False, soft_wrap=True)
+            elif not bars.disable:
+                draw()
+
+    def follow() -> None:
+        while not stop.wait(_LOOK):
+            with lock:
+                draw()
+
+    with bars:
+        follower = threading.Thread(target=follow, daemon=True)
+        if not bars.disable:
+            follower.start()
+        try:
+            yield tell
+        finally:
+            stop.set()
+            if follower.is_alive():
+                follower.join()

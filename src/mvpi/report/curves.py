@@ -1,0 +1,99 @@
+"""Learning curves: a panel a task, a curve a method, with bands of one standard error."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
+
+from mvpi.experiments.paper import METHODS
+from mvpi.report.rows import CurveRow
+
+COLORS = dict(
+    zip(METHODS, ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00"), strict=True)
+)
+"""Told apart by people who see few colours."""
+_ROUGH = 200
+"""More evaluations than this on a curve are averaged to about as many."""
+
+
+def draw(
+    rows: Sequence[CurveRow],
+    value: Callable[[CurveRow], float],
+    label: str,
+    title: str,
+    path: Path,
+) -> None:
+    """Draw `value` of the evaluations against steps; `label` names it."""
+    tasks = list(dict.fromkeys(row.task for row in rows))
+    methods = [method for method in METHODS if any(row.method == method for row in rows)]
+    columns = min(4, len(tasks))
+    lines = math.ceil(len(tasks) / columns)
+    figure = Figure(figsize=(3.3 * columns + 0.4, 2.6 * lines + 0.9), layout="constrained")
+    panels = figure.subplots(lines, columns, squeeze=False).ravel()
+    for axes, task in zip(panels, tasks, strict=False):
+        for method in methods:
+            chosen = [row for row in rows if (row.task, row.method) == (task, method)]
+            _curve(axes, chosen, value, COLORS[method])
+        axes.set_title(task.removeprefix("mvpi/"), fontsize=10)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.xaxis.set_major_formatter(FuncFormatter(_thousands))
+        axes.tick_params(labelsize=8)
+    for axes in panels[len(tasks) :]:
+        axes.set_visible(False)
+    seeds = _seeds(rows)
+    figure.supxlabel("steps", fontsize=10)
+    figure.supylabel(label, fontsize=10)
+    figure.suptitle(f"{title}, {seeds}", fontsize=11)
+    handles = [panels[0].plot([], [], color=COLORS[m], label=m)[0] for m in methods]
+    figure.legend(
+        handles=handles, loc="outside lower center", ncols=len(methods), frameon=False, fontsize=9
+    )
+    figure.savefig(path, dpi=150, metadata={"Software": None})
+
+
+def band(rows: Sequence[CurveRow], value: Callable[[CurveRow], float]) -> np.ndarray:
+    """Columns: steps, mean over the seeds, standard error (0 with one seed)."""
+    at: dict[int, list[float]] = defaultdict(list)
+    for row in rows:
+        at[row.steps].append(value(row))
+    most = max(map(len, at.values()), default=0)
+    points = [
+        (steps, np.mean(seen), np.std(seen, ddof=1) / math.sqrt(most) if most > 1 else 0.0)
+        for steps, seen in sorted(at.items())
+        if len(seen) == most
+    ]
+    return np.array(points, dtype=np.float64).reshape(-1, 3)
+
+
+def _curve(
+    axes: Axes, rows: Sequence[CurveRow], value: Callable[[CurveRow], float], color: str
+) -> None:
+    points = band(rows, value)
+    if len(points) > 2 * _ROUGH:
+        every = len(points) // _ROUGH
+        points = points[: len(points) // every * every].reshape(-1, every, 3).mean(axis=1)
+    steps, mean, error = points.T
+    axes.plot(steps, mean, color=color, linewidth=1.3)
+    axes.fill_between(steps, mean - error, mean + error, color=color, alpha=0.2, linewidth=0)
+
+
+def _seeds(rows: Sequence[CurveRow]) -> str:
+    counts = defaultdict(set)
+    for row in rows:
+        counts[row.task, row.method].add(row.seed)
+    few, many = min(map(len, counts.values())), max(map(len, counts.values()))
+    number = f"{many}" if few == many else f"{few} to {many}"
+    return f"{number} seed{'s' if many > 1 else ''}, bands of one standard error"
+
+
+def _thousands(steps: float, _: object) -> str:
+    if steps == 0:
+        return "0"
+    return f"{steps / 1e6:g}M" if steps >= 1e6 else f"{steps / 1e3:g}k"

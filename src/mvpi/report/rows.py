@@ -1,0 +1,117 @@
+"""What a study found, as plain rows: one a finished run, and one an evaluation in its training."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from mvpi.agents.files import write_file
+from mvpi.agents.run import read_metrics
+from mvpi.errors import InputError
+from mvpi.experiments.outcome import Outcome
+from mvpi.experiments.paper import Grid
+
+
+@dataclass(frozen=True)
+class RunRow:
+    """The final episodes of one run: statistics of the returns, then of the per-step rewards."""
+
+    task: str
+    method: str
+    risk_aversion: float
+    seed: int
+    steps: int
+    mean: float
+    variance: float
+    sharpe: float
+    reward_mean: float
+    reward_variance: float
+    in_zone: float | None
+
+
+@dataclass(frozen=True)
+class CurveRow:
+    """One evaluation while a run was trained."""
+
+    task: str
+    method: str
+    risk_aversion: float
+    seed: int
+    steps: int
+    return_mean: float
+    return_variance: float
+    reward_mean: float
+    reward_variance: float
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A finished run of a grid.
+
+    A method that is risk-neutral has one run for all risk aversions, and is told once for each.
+    """
+
+    task: str
+    method: str
+    risk_aversion: float
+    seed: int
+    outcome: Outcome
+    directory: Path
+
+    @property
+    def key(self) -> tuple[str, str, float, int]:
+        return self.task, self.method, self.risk_aversion, self.seed
+
+
+def finished(grid: Grid, root: Path) -> list[Finished]:
+    """All finished runs of the grid under `root`, in its order."""
+    order = product(grid.risk_aversions, grid.tasks, grid.methods, range(grid.seeds))
+    found = []
+    for lam, task, method, seed in order:
+        experiment = grid.experiment(task, method, lam, seed)
+        outcome = experiment.outcome(root)
+        if outcome is not None:
+            found.append(Finished(task, method, lam, seed, outcome, root / experiment.name))
+    return found
+
+
+def run_rows(runs: Iterable[Finished]) -> list[RunRow]:
+    """A row for every run."""
+    rows = []
+    for run in runs:
+        seen = run.outcome
+        returns = seen.mean, seen.variance, seen.sharpe
+        rewards = seen.reward_mean, seen.reward_variance, seen.in_zone
+        rows.append(RunRow(*run.key, seen.steps, *returns, *rewards))
+    return rows
+
+
+def curve_rows(runs: Iterable[Finished]) -> list[CurveRow]:
+    """The evaluations in the training of every run."""
+    names = ("steps", "return_mean", "return_variance", "reward_mean", "reward_variance")
+    rows = []
+    for run in runs:
+        for row in read_metrics(run.directory):
+            numbers: list[Any] = [row.get(name) for name in names]
+            if None in numbers:
+                path = run.directory / "metrics.csv"
+                raise InputError(f"{path} is damaged: a number is missing")
+            rows.append(CurveRow(*run.key, int(numbers[0]), *numbers[1:]))
+    return rows
+
+
+def write_rows(path: Path, rows: Iterable[Any]) -> None:
+    """Rows as CSV, all at once; equal rows are equal bytes."""
+    text = io.StringIO()
+    writer = None
+    for row in map(asdict, rows):
+        if writer is None:
+            writer = csv.DictWriter(text, list(row), lineterminator="\n")
+            writer.writeheader()
+        writer.writerow(row)
+    write_file(path, text.getvalue().encode())

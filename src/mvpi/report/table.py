@@ -1,0 +1,135 @@
+"""The paper's table: changes relative to TD3, with intervals, beside the paper's own figures.
+
+For a method and TD3, each statistic of the final episodes' returns is averaged over the seeds; the
+change is `(x - x_TD3) / |x_TD3|`. An interval is a bootstrap over both sources of chance: seeds
+are drawn again, and within each seed its episodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from mvpi.experiments.outcome import Outcome
+from mvpi.experiments.paper import BASELINE, COMPARED, METHODS, published
+from mvpi.report.rows import Finished
+
+Array = npt.NDArray[np.float64]
+Verdict = Literal["agrees", "disagrees", "undecided", "not in the paper"]
+
+STATISTICS = ("J", "mean", "variance", "SR")
+_RESAMPLES = 2_000
+_ROUNDING = 0.005
+"""The paper's percentages are whole: 0% may be anything up to half a percent."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One change: ours with its 95% interval, the paper's, and whether they agree.
+
+    Changes are shares: 0.5 is +50%. `seeds` are those of the method and of the baseline, the fewer.
+    """
+
+    task: str
+    method: str
+    risk_aversion: float
+    statistic: str
+    change: float
+    low: float
+    high: float
+    published: float | None
+    verdict: Verdict
+    seeds: int
+
+
+def cells(runs: Sequence[Finished], seed: int = 0) -> Iterator[Cell]:
+    """The table of these runs, cell by cell: the paper's methods first, then the others."""
+    groups: dict[tuple[float, str], dict[str, list[Outcome]]] = {}
+    for run in runs:
+        methods = groups.setdefault((run.risk_aversion, run.task), {})
+        methods.setdefault(run.method, []).append(run.outcome)
+    for (lam, task), methods in groups.items():
+        base = methods.pop(BASELINE, [])
+        for method in sorted(methods, key=(*COMPARED, *METHODS).index):
+            yield from _compare(task, method, lam, base, methods[method], seed)
+
+
+def verdict(published: float | None, low: float, high: float, seeds: int) -> Verdict:
+    """Whether our interval has the sign of the paper's figure.
+
+    Undecided while the interval holds both signs, or when one seed alone cannot say. Where the
+    paper has 0%, agreeing means an interval within its rounding.
+    """
+    if published is None:
+        return "not in the paper"
+    if seeds < 2:
+        return "undecided"
+    if published == 0:
+        if low >= -_ROUNDING and high <= _ROUNDING:
+            return "agrees"
+        return "disagrees" if low > _ROUNDING or high < -_ROUNDING else "undecided"
+    if low <= 0 <= high:
+        return "undecided"
+    return "agrees" if (low > 0) == (published > 0) else "disagrees"
+
+
+def change(x: npt.ArrayLike, base: npt.ArrayLike) -> Array:
+    """`(x - base) / |base|`, also where it has to be a limit.
+
+    Nothing changed is 0, even from 0 or infinity; from infinity to a number is -1; from 0 to
+    a number is infinite.
+    """
+    x, base = np.broadcast_arrays(np.asarray(x, float), np.asarray(base, float))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        plain = (x - base) / np.abs(base)
+    return np.select([x == base, np.isposinf(base) & np.isfinite(x)], [0.0, -1.0], plain)
+
+
+def statistics(returns: Array, risk_aversion: float) -> Array:
+    """J, mean, variance and Sharpe ratio of the episodes, each averaged over the seeds.
+
+    `returns` is (..., seeds, episodes), the result (4, ...).
+    """
+    mean, variance = returns.mean(axis=-1), returns.var(axis=-1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        sharpe = np.where(mean == 0, 0.0, mean / np.sqrt(variance))
+    every = np.stack([mean - risk_aversion * variance, mean, variance, sharpe])
+    averaged: Array = every.mean(axis=-1)
+    return averaged
+
+
+def _compare(
+    task: str,
+    method: str,
+    lam: float,
+    base: Sequence[Outcome],
+    other: Sequence[Outcome],
+    seed: int,
+) -> Iterator[Cell]:
+    if not base:
+        return
+    rng = np.random.default_rng(seed)
+    sides = [np.array([outcome.returns for outcome in side]) for side in (base, other)]
+    was, now = (statistics(side, lam) for side in sides)
+    drawn_was, drawn_now = (statistics(_redrawn(side, rng), lam) for side in sides)
+    found = change(now, was)
+    ends = np.quantile(change(drawn_now, drawn_was), [0.025, 0.975], axis=1, method="inverted_cdf")
+    there = published(task, method, lam)
+    seeds = min(len(base), len(other))
+    for i, name in enumerate(STATISTICS):
+        low, high = float(ends[0, i]), float(ends[1, i])
+        paper = None if there is None else there[i] / 100.0
+        judged = verdict(paper, low, high, seeds)
+        yield Cell(task, method, lam, name, float(found[i]), low, high, paper, judged, seeds)
+
+
+def _redrawn(returns: Array, rng: np.random.Generator) -> Array:
+    """Bootstrap samples, (resamples, seeds, episodes): seeds drawn again, and their episodes."""
+    seeds, episodes = returns.shape
+    which = rng.integers(seeds, size=(_RESAMPLES, seeds, 1))
+    when = rng.integers(episodes, size=(_RESAMPLES, seeds, episodes))
+    return returns[which, when]
