@@ -55,6 +55,7 @@ class Overview:
         self._root = root
         self._left = {experiment.identity: experiment for experiment in left}
         self._started: dict[str, float] = {}
+        self._side_by_side = 1
         self._seconds: dict[str, float] = defaultdict(float)
         self._steps: dict[str, int] = defaultdict(int)
 
@@ -67,6 +68,7 @@ class Overview:
         experiment, identity = event.experiment, event.experiment.identity
         if event.state == "running":
             self._started[identity] = now
+            self._side_by_side = max(self._side_by_side, len(self._started))
             return
         began = self._started.pop(identity, None)
         if event.state == "done" and began is not None:
@@ -99,7 +101,7 @@ class Overview:
             if experiment.identity in self._started:
                 rest -= self.steps_of(experiment)
             work += rest * known.get(experiment.algorithm, average)
-        return work / max(1, len(self._started))
+        return work / self._side_by_side
 
     def __str__(self) -> str:
         parts = [f"{self.done} of {self.total} done", f"{len(self._started)} running"]

@@ -1,74 +1,263 @@
-"""`mvpi paper`: an experiment of the paper, its numbers and its figure."""
+"""`mvpi paper`: the paper's experiments, one command for each of its tables and figures."""
 
 from __future__ import annotations
 
-import csv
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.progress import track
 from rich.table import Table
 
-from mvpi.commands.display import print_json
+from mvpi.commands.display import number, print_json
+from mvpi.commands.overview import run_experiments, tell_failures
+from mvpi.commands.paper_offline import PaperOffline
+from mvpi.errors import EnvironmentFailure, InputError
+from mvpi.experiments.paper import BASELINE, COMPARED, METHODS, RISKY_TASKS, TASKS, Grid
+from mvpi.experiments.runner import Runner
 
 if TYPE_CHECKING:
-    from mvpi.experiments.offline import OfflineRow
+    from mvpi.report.risky import ZoneRow
+    from mvpi.report.rows import CurveRow, Finished
+    from mvpi.report.table import Cell
 
 
 @dataclass(frozen=True)
-class Paper:
-    """An experiment of the paper: offline is Algorithm 2 on the four-state problem."""
+class Study(ABC):
+    """What is run, and where. Interrupted, the same command goes on; finished runs are kept."""
 
-    experiment: tyro.conf.Positional[Literal["offline"]]
-    risk_aversions: tuple[float, ...] = (0.0, 1.0, 2.0, 4.0, 8.0)
-    runs: int = 30
-    """Independent runs of each, with data of their own."""
-    iterations: int = 200
-    """The paper has 200; a few thousand settle."""
-    seed: int = 0
-    """Makes the runs repeatable."""
+    tasks: tuple[str, ...] = TASKS
+    """Environment ids."""
+    methods: tuple[str, ...] = tuple(METHODS)
+    """Of TD3, MVPI-TD3, TRVO, MVP, Tamar, Prashanth."""
+    risk_aversions: tuple[float, ...] = (1.0,)
+    """The paper has 0.5, 1 and 2."""
+    seeds: int = 10
+    """Runs of everything, with seeds 0, 1, ..."""
+    steps: int = 1_000_000
+    """Environment steps of a run."""
+    action_noise: float = 0.1
+    """Standard deviation of the noise on every action, in training and evaluation."""
+    evaluation_every: int = 10_000
+    """Steps between two evaluations."""
+    evaluation_episodes: int = 20
+    """Episodes of each."""
+    final_episodes: int = 100
+    """Episodes that judge the final policy."""
     out: Path = Path("out/paper")
-    """Where offline.csv and offline.png go."""
+    """Run directories go to its `runs`, tables and figures beside it."""
+    workers: int | None = None
+    """Runs side by side on this machine; by default one for every core."""
+    ray: str | None = None
+    """The address of a Ray cluster to run on instead; `out` must be on storage its nodes share."""
+    finished_only: bool = False
+    """Run nothing: show what is finished."""
     json: bool = False
     """Print one JSON object at the end, and nothing else."""
 
     def run(self, console: Console) -> None:
-        from mvpi.experiments import offline
-        from mvpi.report.offline import draw
+        from mvpi.report.rows import finished
 
-        rounds = offline.run(self.risk_aversions, self.runs, self.iterations, self.seed)
-        last = next(rounds)
-        self.out.mkdir(parents=True, exist_ok=True)
-        table, figure = self.out / "offline.csv", self.out / "offline.png"
-        rows = list(last)
-        with table.open("w", newline="") as file:
-            writer = csv.DictWriter(file, list(asdict(last[0])), lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(map(asdict, last))
-            shown = track(rounds, "iterations", self.iterations, console=console, disable=self.json)
-            for last in shown:
-                writer.writerows(map(asdict, last))
-                rows += last
+        grid = self._grid()
+        root = self.out / "runs"
+        failures = []
+        if not self.finished_only:
+            failures = run_experiments(grid.experiments(), root, self._runner(), quiet=self.json)
+        runs = finished(grid, root)
+        if runs:
+            self.show(runs, console)
+        elif not failures:
+            raise InputError(f"no run of this study is finished in {root}; leave out finished-only")
+        if failures:
+            tell_failures(failures, root, Console(stderr=True))
+            raise EnvironmentFailure(
+                f"{len(failures)} of {len(grid.experiments())} experiments failed; the others are "
+                "kept, the same command tries again"
+            )
+
+    @abstractmethod
+    def show(self, runs: Sequence[Finished], console: Console) -> None:
+        """Write tables and figures of the finished runs."""
+
+    def _grid(self) -> Grid:
+        return Grid(
+            self.tasks,
+            self.methods,
+            self.risk_aversions,
+            self.seeds,
+            self.steps,
+            self.action_noise,
+            self.final_episodes,
+            {
+                "evaluation_every": self.evaluation_every,
+                "evaluation_episodes": self.evaluation_episodes,
+            },
+        )
+
+    def _runner(self) -> Runner:
+        if self.ray is None:
+            from mvpi.experiments.local import LocalRunner
+
+            return LocalRunner(self.workers)
+        if self.workers is not None:
+            raise InputError("give either --workers, for this machine, or --ray, not both")
+        from mvpi.experiments.cluster import RayRunner
+
+        return RayRunner(self.ray)
+
+    def _write_rows(self, runs: Sequence[Finished]) -> list[CurveRow]:
+        """A row for every run in runs.csv, one for every evaluation in curves.csv."""
+        from mvpi.report.rows import curve_rows, run_rows, write_rows
+
+        curves = curve_rows(runs)
+        write_rows(self.out / "runs.csv", run_rows(runs))
+        write_rows(self.out / "curves.csv", curves)
+        return curves
+
+
+@dataclass(frozen=True)
+class PaperCurves(Study):
+    """Mean return, and J of the per-step reward, against training steps."""
+
+    def show(self, runs: Sequence[Finished], console: Console) -> None:
+        from mvpi.report.curves import REWARD_OBJECTIVE, draw, mean_return, reward_objective
+        from mvpi.report.rows import compared_at
+
+        curves = self._write_rows(runs)
+        figures = []
+        for lam in self.risk_aversions:
+            rows = compared_at(lam, curves)
+            per_step = [row for row in rows if row.method in (BASELINE, *COMPARED)]
+            for name, chosen, value, label in (
+                ("curves", rows, mean_return, "mean return of an episode"),
+                ("reward-curves", per_step, reward_objective(lam), REWARD_OBJECTIVE),
+            ):
+                if chosen:
+                    figures.append(self.out / f"{name}-{lam:g}.png")
+                    draw(chosen, value, label, rf"Training with $\lambda = {lam:g}$", figures[-1])
+        if self.json:
+            last = max(row.steps for row in curves)
+            ends = [asdict(row) for row in curves if row.steps == last]
+            print_json({"rows": ends, "figures": list(map(str, figures))})
+            return
+        console.print(f"Wrote {', '.join(map(str, figures))}, runs.csv and curves.csv.")
+
+
+@dataclass(frozen=True)
+class PaperTable(Study):
+    """Changes of J, mean, variance and Sharpe ratio against TD3, beside the paper's figures."""
+
+    methods: tuple[str, ...] = (BASELINE, *COMPARED)
+    """The paper's table has TRVO and MVPI-TD3; TD3 is what they are compared with."""
+
+    def show(self, runs: Sequence[Finished], console: Console) -> None:
+        from mvpi.report.rows import run_rows, write_rows
+        from mvpi.report.table import cells, markdown, summary
+
+        found = [cell for lam in self.risk_aversions for cell in cells(runs, lam)]
+        if not found:
+            raise InputError(f"the table needs {BASELINE} and another method; none is finished")
+        table, text = self.out / "table.csv", self.out / "table.md"
+        write_rows(table, found)
+        write_rows(self.out / "table-runs.csv", run_rows(runs))
+        text.write_text(markdown(found, self.steps))
+        if self.json:
+            print_json({"cells": [asdict(cell) for cell in found], "summary": summary(found)})
+            return
+        for lam in dict.fromkeys(cell.risk_aversion for cell in found):
+            console.print(_table([c for c in found if c.risk_aversion == lam], self.steps))
+        for line in summary(found):
+            console.print(line)
+        console.print(f"Wrote {table} and {text}.")
+
+
+@dataclass(frozen=True)
+class PaperRisky(Study):
+    """How often agents are in a noisy zone: tasks of later papers, 500 steps an episode."""
+
+    tasks: tuple[str, ...] = RISKY_TASKS
+    """Environment ids; all must have a zone."""
+    action_noise: float = 0.0
+    """These tasks have their randomness in the zone."""
+    out: Path = Path("out/risky")
+    """Run directories go to its `runs`, tables and figures beside it."""
+
+    def show(self, runs: Sequence[Finished], console: Console) -> None:
+        from mvpi.report.risky import draw, zone_rows
+        from mvpi.report.rows import write_rows
+
+        self._write_rows(runs)
+        rows = zone_rows(runs)
+        table, figure = self.out / "zone.csv", self.out / "zone.png"
+        write_rows(table, rows)
         draw(rows, figure)
         if self.json:
-            print_json({"rows": [asdict(row) for row in last], "figure": str(figure)})
+            print_json({"rows": [asdict(row) for row in rows], "figure": str(figure)})
             return
-        console.print(_summary(last))
-        console.print(f"Wrote {table} and {figure}.")
+        console.print(_zone_table(rows, self.steps))
+        console.print(f"Wrote {table}, {figure}, runs.csv and curves.csv.")
 
 
-def _summary(last: list[OfflineRow]) -> Table:
-    from mvpi.experiments.offline import THRESHOLD, best_probability
+Experiments = (
+    Annotated[PaperCurves, tyro.conf.subcommand("curves")]
+    | Annotated[PaperTable, tyro.conf.subcommand("table")]
+    | Annotated[PaperRisky, tyro.conf.subcommand("risky")]
+    | Annotated[PaperOffline, tyro.conf.subcommand("offline")]
+)
 
-    title = f"Probability of the gamble after {last[0].iteration} iterations, {last[0].runs} runs"
-    table = Table(title=title, caption=f"The gamble is best below lam = {THRESHOLD:.4f}.")
-    for column in ("lam", "started at", "now", "std. error", "best"):
-        table.add_column(column, justify="right")
-    for row in last:
-        best = best_probability(row.risk_aversion)
-        cells = (f"{row.mean:.4f}", f"{row.standard_error:.4f}", f"{best:.0f}")
-        table.add_row(f"{row.risk_aversion:g}", "0.5", *cells)
+
+@dataclass(frozen=True)
+class Paper:
+    """An experiment of the paper: run on this machine or on a Ray cluster, shown, compared."""
+
+    experiment: Annotated[Experiments, tyro.conf.arg(name="")]
+
+    def run(self, console: Console) -> None:
+        self.experiment.run(console)
+
+
+def _table(cells: Sequence[Cell], steps: int) -> Table:
+    """A line a statistic, four lines a method: it fits a narrow terminal."""
+    from mvpi.report.table import STATISTICS, percent
+
+    title = f"Change against TD3, lam = {cells[0].risk_aversion:g}, {steps:,} steps"
+    table = Table(title=title, box=SIMPLE_HEAD, collapse_padding=True)
+    table.caption = "paper: 10 seeds, 1,000,000 steps"
+    for column in ("", "of", "change", "95% interval", "paper", "sign"):
+        table.add_column(column, justify="left" if column in ("", "of", "sign") else "right")
+    for cell in cells:
+        line = STATISTICS.index(cell.statistic)
+        heading = (cell.task, cell.method, f"{cell.seeds} seed{'s'[: cell.seeds > 1]}", "")
+        table.add_row(
+            heading[line],
+            cell.statistic,
+            percent(cell.change),
+            f"{percent(cell.low)} to {percent(cell.high)}",
+            "" if cell.published is None else percent(cell.published),
+            "" if cell.published is None else cell.verdict,
+            end_section=cell.statistic == STATISTICS[-1],
+        )
+    return table
+
+
+def _zone_table(rows: Sequence[ZoneRow], steps: int) -> Table:
+    title = f"Share of steps in the noisy zone after {steps:,} steps"
+    table = Table(title=title, box=SIMPLE_HEAD, collapse_padding=True)
+    for column in ("task", "method", "lam", "seeds", "in zone", "95% interval", "return"):
+        table.add_column(column, justify="left" if column in ("task", "method") else "right")
+    for i, row in enumerate(rows):
+        table.add_row(
+            row.task.removeprefix("mvpi/"),
+            row.method,
+            f"{row.risk_aversion:g}",
+            str(row.seeds),
+            f"{row.in_zone:.0%}",
+            f"{row.low:.0%} to {row.high:.0%}",
+            number(row.mean_return),
+            end_section=i + 1 == len(rows) or rows[i + 1].task != row.task,
+        )
     return table

@@ -19,6 +19,8 @@ COLORS = dict(
     zip(METHODS, ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00"), strict=True)
 )
 """Told apart by people who see few colours."""
+MARKERS = dict(zip(METHODS, "os^DvP", strict=True))
+REWARD_OBJECTIVE = r"$J_\mathrm{reward}$ = mean - $\lambda$ variance of a step's reward"
 _ROUGH = 200
 """More evaluations than this on a curve are averaged to about as many."""
 
@@ -35,7 +37,8 @@ def draw(
     methods = [method for method in METHODS if any(row.method == method for row in rows)]
     columns = min(4, len(tasks))
     lines = math.ceil(len(tasks) / columns)
-    figure = Figure(figsize=(3.3 * columns + 0.4, 2.6 * lines + 0.9), layout="constrained")
+    width = max(3.3 * columns, 6.6) + 0.4  # room for the title and the legend
+    figure = Figure(figsize=(width, 2.6 * lines + 1.1), layout="constrained")
     panels = figure.subplots(lines, columns, squeeze=False).ravel()
     for axes, task in zip(panels, tasks, strict=False):
         for method in methods:
@@ -45,10 +48,11 @@ def draw(
         axes.spines[["top", "right"]].set_visible(False)
         axes.xaxis.set_major_formatter(FuncFormatter(_thousands))
         axes.tick_params(labelsize=8)
+    for axes in panels[max(0, len(tasks) - columns) : len(tasks)]:
+        axes.set_xlabel("steps", fontsize=9)
     for axes in panels[len(tasks) :]:
         axes.set_visible(False)
     seeds = _seeds(rows)
-    figure.supxlabel("steps", fontsize=10)
     figure.supylabel(label, fontsize=10)
     figure.suptitle(f"{title}, {seeds}", fontsize=11)
     handles = [panels[0].plot([], [], color=COLORS[m], label=m)[0] for m in methods]
@@ -56,6 +60,16 @@ def draw(
         handles=handles, loc="outside lower center", ncols=len(methods), frameon=False, fontsize=9
     )
     figure.savefig(path, dpi=150, metadata={"Software": None})
+
+
+def mean_return(row: CurveRow) -> float:
+    """The mean return of an evaluation."""
+    return row.return_mean
+
+
+def reward_objective(lam: float) -> Callable[[CurveRow], float]:
+    """The paper's `J_reward` of an evaluation: mean - lam variance of the reward of a step."""
+    return lambda row: row.reward_mean - lam * row.reward_variance
 
 
 def band(rows: Sequence[CurveRow], value: Callable[[CurveRow], float]) -> np.ndarray:
@@ -90,7 +104,7 @@ def _seeds(rows: Sequence[CurveRow]) -> str:
         counts[row.task, row.method].add(row.seed)
     few, many = min(map(len, counts.values())), max(map(len, counts.values()))
     number = f"{many}" if few == many else f"{few} to {many}"
-    return f"{number} seed{'s' if many > 1 else ''}, bands of one standard error"
+    return f"{number} seeds, bands of one standard error" if many > 1 else "1 seed"
 
 
 def _thousands(steps: float, _: object) -> str:

@@ -8,13 +8,13 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from mvpi.agents.files import write_file
 from mvpi.agents.run import read_metrics
 from mvpi.errors import InputError
 from mvpi.experiments.outcome import Outcome
-from mvpi.experiments.paper import Grid
+from mvpi.experiments.paper import METHODS, Grid
 
 
 @dataclass(frozen=True)
@@ -51,10 +51,7 @@ class CurveRow:
 
 @dataclass(frozen=True)
 class Finished:
-    """A finished run of a grid.
-
-    A method that is risk-neutral has one run for all risk aversions, and is told once for each.
-    """
+    """A finished run of a grid; `risk_aversion` is what the method was given, 0 for TD3."""
 
     task: str
     method: str
@@ -68,16 +65,35 @@ class Finished:
         return self.task, self.method, self.risk_aversion, self.seed
 
 
+class OfMethod(Protocol):
+    """A run, or a row of one."""
+
+    @property
+    def method(self) -> str: ...
+
+    @property
+    def risk_aversion(self) -> float: ...
+
+
+Kind = TypeVar("Kind", bound=OfMethod)
+
+
+def compared_at(lam: float, rows: Iterable[Kind]) -> list[Kind]:
+    """What is compared at a risk aversion: methods that were given it, and risk-neutral ones."""
+    return [row for row in rows if row.risk_aversion == METHODS[row.method].risk(lam)]
+
+
 def finished(grid: Grid, root: Path) -> list[Finished]:
-    """All finished runs of the grid under `root`, in its order."""
-    order = product(grid.risk_aversions, grid.tasks, grid.methods, range(grid.seeds))
-    found = []
-    for lam, task, method, seed in order:
+    """All finished runs of the grid under `root`, each once, in the grid's order."""
+    found: dict[str, Finished] = {}
+    order = product(grid.tasks, grid.methods, grid.risk_aversions, range(grid.seeds))
+    for task, method, lam, seed in order:
         experiment = grid.experiment(task, method, lam, seed)
         outcome = experiment.outcome(root)
         if outcome is not None:
-            found.append(Finished(task, method, lam, seed, outcome, root / experiment.name))
-    return found
+            risk, directory = METHODS[method].risk(lam), root / experiment.name
+            found[experiment.name] = Finished(task, method, risk, seed, outcome, directory)
+    return list(found.values())
 
 
 def run_rows(runs: Iterable[Finished]) -> list[RunRow]:

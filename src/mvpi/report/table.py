@@ -7,6 +7,8 @@ are drawn again, and within each seed its episodes.
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -16,7 +18,7 @@ import numpy.typing as npt
 
 from mvpi.experiments.outcome import Outcome
 from mvpi.experiments.paper import BASELINE, COMPARED, METHODS, published
-from mvpi.report.rows import Finished
+from mvpi.report.rows import Finished, compared_at
 
 Array = npt.NDArray[np.float64]
 Verdict = Literal["agrees", "disagrees", "undecided", "not in the paper"]
@@ -46,16 +48,18 @@ class Cell:
     seeds: int
 
 
-def cells(runs: Sequence[Finished], seed: int = 0) -> Iterator[Cell]:
-    """The table of these runs, cell by cell: the paper's methods first, then the others."""
-    groups: dict[tuple[float, str], dict[str, list[Outcome]]] = {}
-    for run in runs:
-        methods = groups.setdefault((run.risk_aversion, run.task), {})
-        methods.setdefault(run.method, []).append(run.outcome)
-    for (lam, task), methods in groups.items():
+def cells(runs: Sequence[Finished], lam: float, seed: int = 0) -> list[Cell]:
+    """The table of these runs at one risk aversion: the paper's methods first, then others."""
+    tasks: dict[str, dict[str, list[Outcome]]] = {}
+    for run in compared_at(lam, runs):
+        tasks.setdefault(run.task, {}).setdefault(run.method, []).append(run.outcome)
+    found: list[Cell] = []
+    for task, methods in tasks.items():
         base = methods.pop(BASELINE, [])
-        for method in sorted(methods, key=(*COMPARED, *METHODS).index):
-            yield from _compare(task, method, lam, base, methods[method], seed)
+        if base:
+            for method in sorted(methods, key=(*COMPARED, *METHODS).index):
+                found += _compare(task, method, lam, base, methods[method], seed)
+    return found
 
 
 def verdict(published: float | None, low: float, high: float, seeds: int) -> Verdict:
@@ -110,8 +114,6 @@ def _compare(
     other: Sequence[Outcome],
     seed: int,
 ) -> Iterator[Cell]:
-    if not base:
-        return
     rng = np.random.default_rng(seed)
     sides = [np.array([outcome.returns for outcome in side]) for side in (base, other)]
     was, now = (statistics(side, lam) for side in sides)
@@ -133,3 +135,78 @@ def _redrawn(returns: Array, rng: np.random.Generator) -> Array:
     which = rng.integers(seeds, size=(_RESAMPLES, seeds, 1))
     when = rng.integers(episodes, size=(_RESAMPLES, seeds, episodes))
     return returns[which, when]
+
+
+def percent(share: float) -> str:
+    """A change as a person reads it: whole percents, large ones as powers of ten."""
+    if math.isinf(share):
+        return "+inf" if share > 0 else "-inf"
+    value = 100.0 * share
+    if abs(value) >= 1e5:
+        return f"{value:+.0e}%".replace("e+0", "e").replace("e+", "e")
+    return f"{value:+.0f}%".replace("+0%", "0%").replace("-0%", "0%")
+
+
+def summary(table: Sequence[Cell]) -> list[str]:
+    """What the paper says in words, counted: in how many tasks a method is better."""
+    lines: list[str] = []
+    for lam in dict.fromkeys(cell.risk_aversion for cell in table):
+        here = [cell for cell in table if cell.risk_aversion == lam]
+        for name in ("J", "SR"):
+            by_method = {
+                method: {c.task: c for c in here if c.method == method and c.statistic == name}
+                for method in COMPARED
+            }
+            lines += _counts(lam, name, by_method)
+        verdicts = Counter(cell.verdict for cell in here)
+        counted = ", ".join(f"{n} {v}" for v, n in verdicts.items() if v != "not in the paper")
+        if counted:
+            lines.append(f"lam = {lam:g}: signs of the paper's figures: {counted}")
+    return lines
+
+
+def _counts(lam: float, name: str, by_method: dict[str, dict[str, Cell]]) -> Iterator[str]:
+    trvo, mvpi = (by_method[method] for method in COMPARED)
+    if mvpi:
+        ours = sum(cell.change > 0 for cell in mvpi.values())
+        paper = sum((cell.published or 0) > 0 for cell in mvpi.values())
+        yield (
+            f"lam = {lam:g}: MVPI-TD3 has a higher {name} than TD3 in {ours} of {len(mvpi)} tasks "
+            f"(paper: {paper})"
+        )
+    both = [(mvpi[task], trvo[task]) for task in mvpi if task in trvo]
+    if both:
+        ours = sum(m.change > t.change for m, t in both)
+        paper = sum((m.published or 0) > (t.published or 0) for m, t in both)
+        yield (
+            f"lam = {lam:g}: MVPI-TD3 has a higher {name} than TRVO in {ours} of {len(both)} tasks "
+            f"(paper: {paper})"
+        )
+
+
+def markdown(table: Sequence[Cell], steps: int) -> str:
+    """The table for a document: ours with its interval, the paper's figure, the verdict."""
+    lines = []
+    for lam in dict.fromkeys(cell.risk_aversion for cell in table):
+        here = [cell for cell in table if cell.risk_aversion == lam]
+        title = f"Changes against TD3 at lam = {lam:g} after {steps:,} steps, with 95% intervals."
+        lines += [
+            title,
+            "After the slash: the paper's figure (10 seeds, 1,000,000 steps), and the verdict.",
+            "",
+            f"| task | method | seeds | {' | '.join(STATISTICS)} |",
+            f"|---|---|---|{'---|' * len(STATISTICS)}",
+        ]
+        for key in dict.fromkeys((cell.task, cell.method) for cell in here):
+            row = [cell for cell in here if (cell.task, cell.method) == key]
+            lines.append(f"| {' | '.join([*key, str(row[0].seeds), *map(described, row)])} |")
+        lines.append("")
+    return "\n".join([*lines, *(f"* {line}" for line in summary(table)), ""])
+
+
+def described(cell: Cell) -> str:
+    """A cell in words: ours, its interval, the paper's figure, the verdict."""
+    ours = f"{percent(cell.change)} ({percent(cell.low)} to {percent(cell.high)})"
+    if cell.published is None:
+        return ours
+    return f"{ours} / {percent(cell.published)} {cell.verdict}"

@@ -1,0 +1,132 @@
+"""Rows and curves of a study, and the share of steps in a noisy zone."""
+
+from __future__ import annotations
+
+import csv
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mvpi.errors import InputError
+from mvpi.experiments.outcome import Outcome
+from mvpi.experiments.paper import Grid
+from mvpi.report import curves, risky
+from mvpi.report.rows import (
+    CurveRow,
+    Finished,
+    curve_rows,
+    finished,
+    run_rows,
+    write_rows,
+)
+
+PNG = b"\x89PNG\r\n\x1a\n"
+GRID = Grid(("Hopper-v4", "Ant-v4"), ("TD3", "MVPI-TD3"), (0.5, 1.0), seeds=2, steps=20)
+
+
+def row(steps: int, value: float, *, seed: int = 0, method: str = "TD3") -> CurveRow:
+    return CurveRow("Hopper-v4", method, 0.0, seed, steps, value, 0.0, 1.0, 0.25)
+
+
+def outcome(value: float, in_zone: float | None = None) -> Outcome:
+    return Outcome(20, (value, value + 2.0), 0.5, 0.25, (0.0, 1.0), in_zone)
+
+
+def finish(grid: Grid, root: Path, *, metrics: str | None = None) -> None:
+    """As if every experiment of the grid had been run."""
+    lines = (
+        "steps,return_mean,return_variance,reward_mean,reward_variance\n10,1,2,3,4\n20,5,6,7,8\n"
+    )
+    for i, experiment in enumerate(grid.experiments()):
+        directory = root / experiment.name
+        directory.mkdir(parents=True)
+        outcome(float(i)).write(directory)
+        (directory / "metrics.csv").write_text(metrics if metrics is not None else lines)
+
+
+def test_a_band_is_the_mean_and_its_standard_error() -> None:
+    rows = [row(10, 1.0), row(10, 4.0, seed=1), row(20, 2.0), row(20, 2.0, seed=1)]
+    np.testing.assert_allclose(
+        curves.band(rows, curves.mean_return),
+        [[10, 2.5, math.sqrt(4.5 / 2)], [20, 2.0, 0.0]],  # variance of 1 and 4 is 4.5
+    )
+
+
+def test_one_seed_has_no_band_and_missing_evaluations_are_left_out() -> None:
+    assert curves.band([row(10, 1.0)], curves.mean_return).tolist() == [[10, 1.0, 0.0]]
+    uneven = [row(10, 1.0), row(10, 3.0, seed=1), row(20, 9.0)]
+    assert curves.band(uneven, curves.mean_return)[:, 0].tolist() == [10]
+
+
+def test_the_objective_of_a_step() -> None:
+    assert curves.reward_objective(2.0)(row(10, 0.0)) == 1.0 - 2.0 * 0.25
+
+
+def test_finished_runs_come_once_each(tmp_path: Path) -> None:
+    finish(GRID, tmp_path)
+    runs = finished(GRID, tmp_path)
+    assert len(runs) == len(GRID.experiments()) == 2 * (1 + 2) * 2
+    assert len({run.key for run in runs}) == len(runs)
+    assert {run.risk_aversion for run in runs if run.method == "TD3"} == {0.0}
+    rows = run_rows(runs)
+    assert [r.variance for r in rows] == [1.0] * len(rows)
+    assert [r.mean for r in rows] == [run.outcome.mean for run in runs]
+    seen = curve_rows(runs)
+    assert len(seen) == 2 * len(runs)
+    assert (seen[1].steps, seen[1].return_mean, seen[1].reward_variance) == (20, 5.0, 8.0)
+
+
+def test_rows_are_read_back_as_they_were(tmp_path: Path) -> None:
+    finish(GRID, tmp_path)
+    rows = run_rows(finished(GRID, tmp_path))
+    write_rows(tmp_path / "rows.csv", rows)
+    with (tmp_path / "rows.csv").open() as file:
+        there = list(csv.DictReader(file))
+    assert [float(line["sharpe"]) for line in there] == [r.sharpe for r in rows]
+    assert {line["in_zone"] for line in there} == {""}
+
+
+@pytest.mark.parametrize("text", ["steps,return_mean\n10,x\n", "steps,return_mean\n10,1\n"])
+def test_damaged_metrics_are_told_by_name(tmp_path: Path, text: str) -> None:
+    finish(GRID, tmp_path, metrics=text)
+    with pytest.raises(InputError, match=r"metrics\.csv"):
+        curve_rows(finished(GRID, tmp_path))
+
+
+@pytest.mark.parametrize("tasks", [1, 3, 8])
+def test_curves_are_drawn_for_any_number_of_tasks(tmp_path: Path, tasks: int) -> None:
+    rows = [
+        CurveRow(f"Task{t}-v0", method, 0.0, seed, 10 * s, float(s), 0.0, 1.0, 0.25)
+        for t in range(tasks)
+        for method in ("TD3", "MVP")
+        for seed in range(2)
+        for s in range(600)
+    ]
+    curves.draw(rows, curves.mean_return, "return", "A title", tmp_path / "c.png")
+    assert (tmp_path / "c.png").read_bytes().startswith(PNG)
+
+
+def test_the_share_in_the_zone_is_averaged_over_seeds(tmp_path: Path) -> None:
+    shares = {"TD3": [0.5, 0.7], "MVPI-TD3": [0.0, 0.0]}
+    runs = [
+        Finished(
+            "mvpi/NoisyAnt-v0", method, float(method != "TD3"), seed, outcome(3.0, x), tmp_path
+        )
+        for method, both in shares.items()
+        for seed, x in enumerate(both)
+    ]
+    neutral, averse = risky.zone_rows(runs)
+    assert (neutral.in_zone, neutral.seeds) == (pytest.approx(0.6), 2)
+    assert 0.5 <= neutral.low <= 0.6 <= neutral.high <= 0.7
+    assert (averse.in_zone, averse.low, averse.high) == (0.0, 0.0, 0.0)
+    assert (averse.mean_return, averse.return_deviation) == (4.0, 1.0)
+    risky.draw([neutral, averse], tmp_path / "zone.png")
+    assert (tmp_path / "zone.png").read_bytes().startswith(PNG)
+
+
+def test_a_task_without_a_zone_is_refused(tmp_path: Path) -> None:
+    run = Finished("Hopper-v4", "TD3", 0.0, 0, outcome(3.0), tmp_path)
+    with pytest.raises(InputError, match="Hopper-v4 has no noisy zone"):
+        risky.zone_rows([run])
