@@ -39,6 +39,7 @@ def _command(arguments: Sequence[str] | None) -> Any:
     from mvpi.commands.evaluate import Evaluate
     from mvpi.commands.offline import Offline
     from mvpi.commands.paper import Paper
+    from mvpi.commands.report import Report
     from mvpi.commands.solve import FrontierCommand, Solve
     from mvpi.commands.train import Train
 
@@ -47,6 +48,7 @@ def _command(arguments: Sequence[str] | None) -> Any:
         | Annotated[FrontierCommand, tyro.conf.subcommand("frontier")]
         | Annotated[Train, tyro.conf.subcommand("train")]
         | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
+        | Annotated[Report, tyro.conf.subcommand("report")]
         | Annotated[Offline, tyro.conf.subcommand("offline")]
         | Annotated[Paper, tyro.conf.subcommand("paper")],
         prog="mvpi",

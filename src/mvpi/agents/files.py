@@ -1,4 +1,4 @@
-"""Files of arrays and plain facts: safetensors with a JSON record, written atomically.
+"""Files of arrays, rows and plain facts: safetensors with a JSON record, written atomically.
 
 Reading such a file parses numbers and JSON, nothing else: no code in it can run, and nothing is
 written anywhere. Whatever is wrong with a file is one `InputError`.
@@ -6,6 +6,7 @@ written anywhere. Whatever is wrong with a file is one `InputError`.
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import json
 import os
@@ -21,6 +22,8 @@ import safetensors.numpy
 from mvpi.errors import InputError
 
 Arrays = dict[str, npt.NDArray[Any]]
+Row = dict[str, float | int | None]
+"""An evaluation in training, as metrics.csv holds it."""
 
 FORMAT = 1
 """Raised when files change in a way older programs cannot read."""
@@ -70,6 +73,25 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(record, dict):
         raise InputError(f"{path} is damaged: it does not hold a JSON object")
     return record
+
+
+def read_metrics(directory: Path) -> list[Row]:
+    """The rows of a run's metrics.csv, an evaluation each; an empty cell is None.
+
+    A last row that was not written to its end is left out; anything else that is no number is an
+    `InputError`.
+    """
+    path = directory / "metrics.csv"
+    lines = read_text(path).splitlines(keepends=True)
+    if lines and not lines[-1].endswith("\n"):
+        lines.pop()
+    try:
+        return [
+            {name: float(text) if text else None for name, text in line.items()}
+            for line in csv.DictReader(lines, strict=True)
+        ]
+    except (ValueError, TypeError, csv.Error) as error:
+        raise InputError(f"{path} is damaged: {error}") from None
 
 
 def write_arrays(path: Path, kind: str, arrays: Arrays, record: Mapping[str, Any]) -> None:

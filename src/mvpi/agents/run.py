@@ -29,6 +29,7 @@ from threadpoolctl import threadpool_limits
 from mvpi.agents.files import (
     FORMAT,
     Arrays,
+    Row,
     read_arrays,
     read_json,
     read_text,
@@ -39,7 +40,6 @@ from mvpi.agents.files import (
 from mvpi.agents.learner import Learner
 from mvpi.errors import EnvironmentFailure, InputError
 
-Row = dict[str, float | int | None]
 Checkpoint = tuple[Arrays, dict[str, Any], Path]
 OnRow = Callable[[Row], None]
 
@@ -151,25 +151,6 @@ class RunDirectory:
                 f"{self.path} holds a run with other settings: {'; '.join(found)}; use the same "
                 "settings to resume it, or another directory"
             )
-
-
-def read_metrics(directory: Path) -> list[Row]:
-    """The rows of a run's metrics.csv, an evaluation each; an empty cell is None.
-
-    A last row that was not written to its end is left out; anything else that is no number is an
-    `InputError`.
-    """
-    path = directory / "metrics.csv"
-    lines = read_text(path).splitlines(keepends=True)
-    if lines and not lines[-1].endswith("\n"):
-        lines.pop()
-    try:
-        return [
-            {name: float(text) if text else None for name, text in line.items()}
-            for line in csv.DictReader(lines, strict=True)
-        ]
-    except (ValueError, TypeError, csv.Error) as error:
-        raise InputError(f"{path} is damaged: {error}") from None
 
 
 def differences(there: dict[str, Any], here: dict[str, Any]) -> Iterator[str]:

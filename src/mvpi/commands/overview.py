@@ -13,6 +13,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
+from mvpi.agents.files import read_metrics
 from mvpi.errors import InputError
 from mvpi.experiments.experiment import LOG, Experiment
 from mvpi.experiments.runner import Event, Runner, finished
@@ -81,8 +82,6 @@ class Overview:
 
     def steps_of(self, experiment: Experiment) -> int:
         """How far it is, by its last evaluation."""
-        from mvpi.agents.run import read_metrics
-
         try:
             rows = read_metrics(self._root / experiment.name)
             return int(rows[-1]["steps"] or 0) if rows else 0

@@ -14,6 +14,7 @@ import tyro
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from mvpi.agents.files import Row, read_metrics
 from mvpi.agents.settings import (
     MVPSettings,
     PPOSettings,
@@ -27,7 +28,7 @@ from mvpi.risk import parse_risk
 
 if TYPE_CHECKING:
     from mvpi.agents.agent import Agent
-    from mvpi.agents.run import OnRow, Row
+    from mvpi.agents.run import OnRow
 
 
 @dataclass(frozen=True)
@@ -141,8 +142,6 @@ class Train:
 
 def last_row(out: Path) -> Row:
     """The last row of a run's metrics.csv."""
-    from mvpi.agents.run import read_metrics
-
     rows = read_metrics(out)
     try:
         _summary(rows[-1])

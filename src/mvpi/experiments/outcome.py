@@ -15,11 +15,15 @@ from mvpi import stats
 from mvpi.agents.files import FORMAT, read_json, write_json
 from mvpi.errors import InputError
 from mvpi.evaluation import Evaluation, evaluate
+from mvpi.stats import check_count, check_number
 
 EPISODES_SEED = 0
 """Of the final episodes: the same start states for every run, those of `mvpi evaluate`."""
 QUANTILES = 201
 _FILE = "evaluation.json"
+_LARGEST = 1e100
+"""Of returns and rewards: squares of more than this overflow."""
+_BOUNDS = {"at_least": -_LARGEST, "at_most": _LARGEST}
 
 
 @dataclass(frozen=True)
@@ -73,16 +77,33 @@ class Outcome:
         record = read_json(path)
         try:
             if record.pop("format") > FORMAT:
-                raise InputError(f"{path} was written by a newer mvpi; update this one")
+                raise InputError("it was written by a newer mvpi; update this one")
             lists: dict[str, Any] = {
                 name: _plain(np.array(record.pop(name), np.float64))
                 for name in ("returns", "reward_quantiles")
             }
-            return cls(**record, **lists)
-        except (KeyError, TypeError, ValueError) as error:
-            if isinstance(error, InputError):
-                raise
-            raise InputError(f"{path} is damaged: {error}") from None
+            found = cls(**record, **lists)
+            found._check()
+            return found
+        except KeyError as error:
+            raise InputError(f"{path} is damaged: {error} is missing") from None
+        except (TypeError, ValueError, OverflowError) as error:
+            reason = " ".join(str(error).split())[:200]
+            raise InputError(f"{path} is damaged: {reason}") from None
+
+    def _check(self) -> None:
+        check_count(self.steps, "steps", at_least=0)
+        check_number(self.reward_mean, "reward_mean", **_BOUNDS)
+        check_number(self.reward_variance, "reward_variance", at_least=0.0, at_most=_LARGEST)
+        if self.in_zone is not None:
+            check_number(self.in_zone, "in_zone", at_least=0.0, at_most=1.0)
+        for name in ("returns", "reward_quantiles"):
+            values = getattr(self, name)
+            check_count(len(values), f"the number of {name}", at_least=2)
+            for value in values:
+                check_number(value, name, **_BOUNDS)
+        if list(self.reward_quantiles) != sorted(self.reward_quantiles):
+            raise InputError("reward_quantiles must not decrease")
 
     def write(self, directory: Path) -> None:
         """Into a run directory, at once."""

@@ -10,8 +10,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from mvpi.agents.files import write_file
-from mvpi.agents.run import read_metrics
+from mvpi.agents.files import read_metrics, write_file
 from mvpi.errors import InputError
 from mvpi.experiments.outcome import Outcome
 from mvpi.experiments.paper import METHODS, Grid

@@ -1,0 +1,212 @@
+"""The numbers of the comparison: statistics of agents with intervals, changes, the frontier.
+
+A statistic of an agent is the mean over its runs of the statistic of each run, so that the
+spread between seeds is not mistaken for risk; the worst episode is the worst of all runs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from mvpi import stats
+from mvpi.experiments.outcome import Outcome
+from mvpi.report.groups import AgentRuns, Section
+
+Array = npt.NDArray[np.float64]
+
+LEVEL = 0.1
+"""Of the CVaR: the worst tenth of the episodes."""
+CONFIDENCE = 0.95
+_RESAMPLES = 1_000
+
+
+@dataclass(frozen=True)
+class Column:
+    """A statistic in the table; `sign` is 1 if more is better and -1 if less is."""
+
+    name: str
+    title: str
+    sign: int
+
+
+COLUMNS = (
+    Column("mean", "mean return", 1),
+    Column("deviation", "std. dev.", -1),
+    Column("sharpe", "Sharpe ratio", 1),
+    Column("cvar", f"CVaR {LEVEL:.0%}", 1),
+    Column("worst", "worst episode", 1),
+    Column("reward_mean", "per-step mean", 1),
+    Column("reward_variance", "per-step variance", -1),
+)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A statistic and its 95% interval; without one `low` and `high` are not numbers."""
+
+    value: float
+    low: float = math.nan
+    high: float = math.nan
+
+    def overlaps(self, other: Estimate) -> bool:
+        return self.low <= other.high and other.low <= self.high
+
+
+Estimates = dict[str, Estimate]
+
+
+def estimates(outcomes: Sequence[Outcome], seed: int = 0) -> Estimates:
+    """Every statistic of `COLUMNS`, of runs that differ in their seed only.
+
+    The bootstrap draws runs, then episodes within each of them. Of the single steps it is not known
+    to which episode they belong, so their statistics have an interval only from drawing runs. A
+    worst episode has none: drawing again can never find a worse one.
+    """
+    returns = [np.array(outcome.returns) for outcome in outcomes]
+    rng = np.random.default_rng(seed)
+    count = len(outcomes)
+    drawn = rng.integers(count, size=(_RESAMPLES, count))
+    found: Estimates = {}
+    resampled = _resampled_returns(returns, drawn, rng)
+    for name, statistic in OF_RETURNS.items():
+        value = _average(np.array([statistic(x) for x in returns]))
+        found[name] = Estimate(float(value), *_interval(_average(resampled[name])))
+    found["worst"] = Estimate(float(min(x.min() for x in returns)))
+    for name in ("reward_mean", "reward_variance"):
+        values = np.array([float(getattr(outcome, name)) for outcome in outcomes])
+        between = _interval(values[drawn].mean(1)) if count > 1 else (math.nan, math.nan)
+        found[name] = Estimate(float(values.mean()), *between)
+    return found
+
+
+def _resampled_returns(
+    returns: Sequence[Array], drawn: npt.NDArray[np.int64], rng: np.random.Generator
+) -> dict[str, Array]:
+    """Of every drawn run the statistics of as many episodes as it has, drawn again."""
+    found = {name: np.empty(drawn.shape) for name in OF_RETURNS}
+    for run, x in enumerate(returns):
+        times = drawn == run
+        episodes = rng.integers(len(x), size=(int(times.sum()), len(x)))
+        for name, of_rows in OF_ROWS.items():
+            found[name][times] = of_rows(x[episodes])
+    return found
+
+
+OF_RETURNS: dict[str, Callable[[Array], float]] = {
+    "mean": stats.mean,
+    "deviation": lambda x: math.sqrt(stats.variance(x)),
+    "sharpe": stats.sharpe,
+    "cvar": lambda x: stats.cvar(x, LEVEL),
+}
+
+
+def _mean(x: Array) -> Array:
+    return np.asarray(x.mean(1))
+
+
+def _deviation(x: Array) -> Array:
+    return np.asarray(x.std(1))
+
+
+def _sharpe(x: Array) -> Array:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return _mean(x) / _deviation(x)
+
+
+def _cvar(x: Array) -> Array:
+    count = x.shape[1]
+    inside = math.ceil(LEVEL * count * (1.0 - 1e-12))
+    worst = np.sort(x, axis=1)[:, :inside]
+    quantile = worst[:, -1]
+    return np.asarray(quantile - (quantile[:, np.newaxis] - worst).sum(1) / (LEVEL * count))
+
+
+OF_ROWS: dict[str, Callable[[Array], Array]] = {
+    "mean": _mean,
+    "deviation": _deviation,
+    "sharpe": _sharpe,
+    "cvar": _cvar,
+}
+"""The same of every row at once: `mvpi.stats` takes one sample at a time, too slow for these."""
+
+
+def _average(values: Array) -> Array:
+    """Over runs; Sharpe ratios of runs without variance are infinite and may cancel."""
+    with np.errstate(invalid="ignore"):
+        return np.asarray(values.mean(-1))
+
+
+def _interval(values: Array) -> tuple[float, float]:
+    tail = 0.5 * (1.0 - CONFIDENCE)
+    if np.isnan(values).any():
+        return math.nan, math.nan
+    # Infinite ratios must not be interpolated.
+    low, high = np.quantile(values, [tail, 1.0 - tail], method="inverted_cdf")
+    return float(low), float(high)
+
+
+def change(before: float, after: float) -> float:
+    """In percent of the size of `before`; not a number where there is no such thing."""
+    if before == 0 or not (math.isfinite(before) and math.isfinite(after)):
+        return math.nan
+    return 100.0 * (after - before) / abs(before)
+
+
+def efficient(points: Sequence[tuple[float, float]]) -> list[int]:
+    """Which of the points (deviation, mean) no other one dominates, by growing deviation.
+
+    A point dominates if it is at least as good in both and better in one.
+
+    >>> efficient([(2.0, 5.0), (1.0, 3.0), (2.0, 4.0), (3.0, 5.0)])
+    [1, 0]
+    """
+
+    def dominated(deviation: float, mean: float) -> bool:
+        return any(d <= deviation and m >= mean and (d, m) != (deviation, mean) for d, m in points)
+
+    kept = [i for i, point in enumerate(points) if not dominated(*point)]
+    return sorted(kept, key=lambda i: points[i])
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A section with its numbers: `estimates` by the label of the agent."""
+
+    section: Section
+    estimates: dict[str, Estimates]
+
+    @classmethod
+    def of(cls, section: Section) -> Comparison:
+        return cls(section, {a.label: estimates(a.outcomes) for a in section.judged})
+
+    def best(self, column: Column) -> set[str]:
+        """The agents with the best value, all of them if several share it."""
+        values = {
+            label: column.sign * found[column.name].value
+            for label, found in self.estimates.items()
+            if not math.isnan(found[column.name].value)
+        }
+        if len(self.estimates) < 2 or not values:
+            return set()
+        return {label for label, value in values.items() if value == max(values.values())}
+
+    def point(self, agent: AgentRuns) -> tuple[float, float]:
+        """Its place in the plane: deviation and mean."""
+        found = self.estimates[agent.label]
+        return found["deviation"].value, found["mean"].value
+
+    @property
+    def frontier(self) -> list[AgentRuns]:
+        """The agents no other one dominates, by growing deviation."""
+        agents = self.section.judged
+        return [agents[i] for i in efficient([self.point(agent) for agent in agents])]
+
+
+def run_point(outcome: Outcome) -> tuple[float, float]:
+    """Deviation and mean of one run."""
+    return math.sqrt(outcome.variance), stats.mean(outcome.returns)

@@ -1,0 +1,189 @@
+"""Runs sorted for comparison: by environment, then by agent; seeds are the repetitions."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from mvpi.agents.settings import SETTINGS
+from mvpi.errors import InputError
+from mvpi.experiments.outcome import Outcome
+from mvpi.report.runs import AgentId, Run
+from mvpi.risk import CVaR, Entropic, MeanVariance, Risk, VarianceBudget, parse_risk
+
+_NAMES = {
+    "td3": ("TD3", "MVPI-TD3"),
+    "ppo": ("PPO", "TRVO (MVPI-PPO)"),
+    "mvp": ("MVP", "MVP"),
+    "tamar": ("Tamar", "Tamar"),
+    "prashanth": ("Prashanth", "Prashanth"),
+}
+"""What the paper calls an algorithm: risk-neutral and risk-averse."""
+
+
+@dataclass(frozen=True)
+class AgentRuns:
+    """The runs of one agent in one environment, sorted by seed.
+
+    `waiting` are runs without final episodes, of which there is only a curve. `steps` is what the
+    policies have learned from, None if none was evaluated. `variant` tells the agent from another
+    one of the same name: the settings that differ.
+    """
+
+    algorithm: str
+    risk: str
+    settings: tuple[tuple[str, str], ...]
+    steps: int | None
+    runs: tuple[Run, ...]
+    waiting: tuple[Run, ...] = ()
+    variant: str = ""
+
+    @property
+    def label(self) -> str:
+        """Its name on the page."""
+        name = agent_name(self.algorithm, self.risk)
+        return f"{name} ({self.variant})" if self.variant else name
+
+    @property
+    def outcomes(self) -> list[Outcome]:
+        """One a seed."""
+        return [run.outcome for run in self.runs if run.outcome is not None]
+
+    @property
+    def neutral(self) -> bool:
+        """Whether it cares for the mean alone."""
+        return is_neutral(_measure(self.risk))
+
+
+@dataclass(frozen=True)
+class Section:
+    """Everything that was run in one environment."""
+
+    environment: str
+    action_noise: float
+    agents: tuple[AgentRuns, ...]
+
+    @property
+    def title(self) -> str:
+        if not self.action_noise:
+            return self.environment
+        return f"{self.environment}, action noise {self.action_noise:g}"
+
+    @property
+    def judged(self) -> list[AgentRuns]:
+        """The agents whose final episodes are known."""
+        return [agent for agent in self.agents if agent.runs]
+
+    def baseline(self, agent: AgentRuns) -> AgentRuns | None:
+        """The risk-neutral agent of the same algorithm to compare with, if there is one.
+
+        Of several it is the one with the same settings and steps.
+        """
+        if agent.neutral:
+            return None
+        family = [a for a in self.judged if a.algorithm == agent.algorithm and a.neutral]
+        alike = [a for a in family if (a.settings, a.steps) == (agent.settings, agent.steps)]
+        chosen = alike or family
+        return chosen[0] if len(chosen) == 1 else None
+
+
+def sections(runs: Iterable[Run]) -> list[Section]:
+    """Runs grouped by environment and agent, in an order that depends on nothing else."""
+    groups: dict[tuple[str, float], list[Run]] = defaultdict(list)
+    for run in runs:
+        groups[run.environment, run.action_noise].append(run)
+    return [Section(*key, _agents(groups[key])) for key in sorted(groups)]
+
+
+def _agents(runs: Sequence[Run]) -> tuple[AgentRuns, ...]:
+    judged: dict[tuple[AgentId, int], list[Run]] = defaultdict(list)
+    waiting: dict[AgentId, list[Run]] = defaultdict(list)
+    for run in sorted(runs, key=lambda r: (r.seed, str(r.directory))):
+        if run.outcome is not None:
+            judged[run.agent, run.outcome.steps].append(run)
+        else:
+            waiting[run.agent].append(run)
+    # A run that waits will belong to the agent of its settings; if unsure, the one of most steps.
+    last = dict(sorted(judged, key=lambda key: key[1]))
+    agents = [
+        AgentRuns(
+            *who, steps, tuple(group), tuple(waiting.get(who, ()) if steps == last[who] else ())
+        )
+        for (who, steps), group in judged.items()
+    ]
+    agents += [
+        AgentRuns(*who, None, (), tuple(group)) for who, group in waiting.items() if who not in last
+    ]
+    agents.sort(key=_order)
+    return tuple(replace(agent, variant=_variant(agent, agents)) for agent in agents)
+
+
+def _order(agent: AgentRuns) -> tuple[Any, ...]:
+    """As the paper lists them, each with growing risk aversion."""
+    measure = _measure(agent.risk)
+    kind = "" if measure is None else type(measure).__name__
+    size = getattr(measure, "risk_aversion", 0.0)
+    averse = not is_neutral(measure)
+    place = (list(SETTINGS).index(agent.algorithm), averse, kind != "MeanVariance", kind, size)
+    return (*place, agent.risk, agent.steps or 0, agent.settings)
+
+
+def _variant(agent: AgentRuns, agents: Sequence[AgentRuns]) -> str:
+    """The settings and steps in which an agent differs from others of its name."""
+    name = agent_name(agent.algorithm, agent.risk)
+    alike = [a for a in agents if agent_name(a.algorithm, a.risk) == name]
+    mine = dict(agent.settings)
+    found = [
+        f"{key} = {mine[key]}"
+        for key in mine
+        if any(dict(other.settings).get(key) != mine[key] for other in alike)
+    ]
+    if agent.steps is not None and any(other.steps != agent.steps for other in alike):
+        found.append(f"{agent.steps:,} steps")
+    return ", ".join(found)
+
+
+def agent_name(algorithm: str, risk: str) -> str:
+    """The name in the paper, and the risk aversion.
+
+    >>> agent_name("td3", "0.0"), agent_name("td3", "1.0"), agent_name("ppo", "cvar:0.1:1.0")
+    ('TD3', 'MVPI-TD3, λ = 1', 'TRVO (MVPI-PPO), CVaR 0.1')
+    """
+    neutral, averse = _NAMES[algorithm]
+    measure = _measure(risk)
+    if neutral != averse and is_neutral(measure):
+        return neutral
+    return f"{averse}, {_measure_text(measure, risk)}"
+
+
+def is_neutral(measure: Risk | None) -> bool:
+    """Whether a risk measure is the mean."""
+    match measure:
+        case MeanVariance(risk_aversion=lam) | Entropic(risk_aversion=lam):
+            return lam == 0
+        case CVaR(level=level, weight=weight):
+            return weight == 0 or level == 1
+    return False
+
+
+def _measure(risk: str) -> Risk | None:
+    """The measure a text names; None for one of the user's own."""
+    try:
+        return parse_risk(risk)
+    except InputError:
+        return None
+
+
+def _measure_text(measure: Risk | None, risk: str) -> str:
+    match measure:
+        case MeanVariance(risk_aversion=lam):
+            return f"λ = {lam:g}"
+        case CVaR(level=level, weight=weight):
+            return f"CVaR {level:g}" + (f" of weight {weight:g}" if weight != 1 else "")
+        case Entropic(risk_aversion=beta):
+            return f"entropic {beta:g}"
+        case VarianceBudget(limit=limit):
+            return f"variance ≤ {limit:g}"
+    return risk

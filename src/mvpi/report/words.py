@@ -1,0 +1,181 @@
+"""Numbers and findings of the page in plain English."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from mvpi.report.comparison import Comparison, Estimates, change
+from mvpi.report.groups import AgentRuns
+
+_MINUS = "\N{MINUS SIGN}"
+_AS_GOOD_AS_INFINITE = 1e9
+"""A Sharpe ratio of this size is a deviation of nothing but rounding."""
+_MOST_SENTENCES = 3
+_MOST_NAMES = 5
+
+
+def number(value: float, digits: int = 4) -> str:
+    """So many digits, thousands grouped, and rounding noise shown as the zero it is.
+
+    >>> number(12345.6), number(0.0123456), number(0.0123456, digits=3), number(1e-15)
+    ('12,346', '0.01235', '0.0123', '0')
+    >>> number(1000.0), number(3.2), number(554.0, digits=3)
+    ('1,000', '3.200', '554')
+    """
+    if math.isnan(value):
+        return "\N{EN DASH}"
+    if math.isinf(value):
+        return "∞" if value > 0 else f"{_MINUS}∞"
+    value = round(value, 12) + 0.0
+    if value == 0:
+        return "0"
+    if abs(value) >= 1e7 or abs(value) < 1e-4:
+        text = f"{value:.3g}"
+    elif abs(value) >= 999.5:
+        text = f"{value:,.0f}"
+    else:
+        text = f"{value:#.{digits}g}".rstrip(".")
+    return text.replace("-", _MINUS)
+
+
+def ratio(value: float, digits: int = 4) -> str:
+    """A Sharpe ratio."""
+    infinite = abs(value) > _AS_GOOD_AS_INFINITE
+    return number(math.copysign(math.inf, value) if infinite else value, digits)
+
+
+def percent(value: float) -> str:
+    """A change; nothing if it is not a number.
+
+    >>> percent(12.3), percent(1.26), percent(99.7), percent(float("nan"))
+    ('+12%', '+1.3%', '+99.7%', '')
+    """
+    if math.isnan(value):
+        return ""
+    if value == 0:
+        return "0%"
+    size = abs(value)
+    whole = 9.95 <= size < 99 or size >= 100  # almost all is not all
+    text = f"{value:+,.0f}%" if whole else f"{value:+.1f}%"
+    return text.replace("-", _MINUS)
+
+
+def counted(counts: Collection[int], what: str) -> str:
+    """How many of something there are in each of several places.
+
+    >>> counted([3, 3], "seed"), counted([1], "seed"), counted([3, 5], "seed")
+    ('3 seeds', '1 seed', '3 to 5 seeds')
+    """
+    few, many = min(counts), max(counts)
+    if few != many:
+        return f"{few:,} to {many:,} {what}s"
+    return f"{few:,} {what}{'' if few == 1 else 's'}"
+
+
+def listed(names: Collection[str]) -> str:
+    """Names in a sentence; labels have commas of their own, so they are parted by semicolons."""
+    *before, last = names
+    return f"{'; '.join(before)} and {last}" if before else last
+
+
+def summary(comparison: Comparison) -> str:
+    """A paragraph: what risk aversion bought and cost here, as far as the data say."""
+    judged = comparison.section.judged
+    if not judged:
+        return "No run was evaluated yet; there are learning curves only."
+    seeds = [len(agent.runs) for agent in judged]
+    episodes = [len(outcome.returns) for agent in judged for outcome in agent.outcomes]
+    each = " each" if len(judged) > 1 else ""
+    size = f"{counted([len(judged)], 'agent')} with {counted(seeds, 'seed')}{each}"
+    sentences = [
+        f"{size}, judged by {counted(episodes, 'final episode')} per seed.",
+        *_compared(comparison),
+    ]
+    if len(judged) > 1:
+        sentences.append(_frontier(comparison))
+    if min(seeds) == 1:
+        sentences.append(
+            "With one seed the intervals tell the luck of the episodes, not that of the training."
+        )
+    return " ".join(sentences)
+
+
+def _compared(comparison: Comparison) -> list[str]:
+    """Risk-averse agents against the risk-neutral one of their algorithm."""
+    section = comparison.section
+    pairs = [
+        _Pair(agent, base, comparison.estimates[agent.label], comparison.estimates[base.label])
+        for agent in section.judged
+        if (base := section.baseline(agent)) is not None
+    ]
+    if not pairs and all(agent.neutral for agent in section.judged):
+        return ["There is no risk-averse agent among them."]
+    if not pairs:
+        return ["There is no risk-neutral agent of the same algorithm to compare with."]
+    if len(pairs) <= _MOST_SENTENCES:
+        return [pair.sentence for pair in pairs]
+    steadiest = min(pairs, key=lambda pair: pair.ours["deviation"].value)
+    spread, cost = _lowered(pairs, "deviation"), _lowered(pairs, "mean")
+    return [
+        f"{len(pairs)} of them are risk-averse and have a risk-neutral agent to compare with.",
+        f"{spread} of these lowered the standard deviation of the return and {cost} the mean.",
+        f"The steadiest: {steadiest.sentence[0].lower()}{steadiest.sentence[1:]}",
+    ]
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """A risk-averse agent, the risk-neutral one of its algorithm, and the numbers of both."""
+
+    agent: AgentRuns
+    base: AgentRuns
+    ours: Estimates
+    theirs: Estimates
+
+    @property
+    def sentence(self) -> str:
+        spread = self._effect("deviation", "the standard deviation of the return")
+        cost = self._effect("mean", "its mean")
+        who = f"Against {self.base.label}, {self.agent.label}"
+        return f"{who} {spread} and {cost}; {self._caution()}."
+
+    def _effect(self, name: str, noun: str) -> str:
+        before, after = self.theirs[name].value, self.ours[name].value
+        if number(after) == number(before):
+            return f"left {noun} unchanged ({number(before)})"
+        verb = "lowered" if after < before else "raised"
+        share = percent(change(before, after)).lstrip(f"+{_MINUS}")
+        span = f"from {number(before)} to {number(after)}"
+        return f"{verb} {noun} by {share} ({span})" if share else f"{verb} {noun} {span}"
+
+    def _caution(self) -> str:
+        """What the intervals allow to be said."""
+        deviation, mean = (
+            self.ours[name].overlaps(self.theirs[name]) for name in ("deviation", "mean")
+        )
+        if deviation and mean:
+            return "both pairs of 95% intervals overlap, so the data do not tell the two apart"
+        if not deviation and not mean:
+            return "neither pair of 95% intervals overlaps"
+        sure, unsure = ("mean", "deviation") if deviation else ("deviation", "mean")
+        return (
+            f"the 95% intervals of the {sure} do not overlap, those of the {unsure} do, so the "
+            f"difference in the {unsure} may be chance"
+        )
+
+
+def _lowered(pairs: Collection[_Pair], name: str) -> str:
+    """How many did, and how many of them beyond doubt."""
+    did = [pair for pair in pairs if pair.ours[name].value < pair.theirs[name].value]
+    sure = [pair for pair in did if not pair.ours[name].overlaps(pair.theirs[name])]
+    return f"{len(did)} ({len(sure)} without overlap of the 95% intervals)"
+
+
+def _frontier(comparison: Comparison) -> str:
+    names = [agent.label for agent in comparison.frontier]
+    if len(names) == 1:
+        return f"{names[0]} has the highest mean and the lowest deviation of all."
+    which = listed(names) if len(names) <= _MOST_NAMES else f"{len(names)} of the agents"
+    return f"On the efficient frontier, beaten by no other agent in mean and deviation: {which}."
