@@ -47,6 +47,7 @@ def write_run(
     returns: Sequence[float] | None = (1.0, 3.0),
     rewards: npt.ArrayLike = (0.0, 1.0),
     curve: Sequence[tuple[int, float]] = ((500_000, 1.0), (1_000_000, 2.0)),
+    in_zone: float | None = None,
     **settings: Any,
 ) -> Path:
     """One run; without `returns` it was not evaluated."""
@@ -68,7 +69,7 @@ def write_run(
         r = np.asarray(rewards, dtype=float)
         quantiles = np.quantile(r, np.linspace(0, 1, QUANTILES)).tolist()
         found = (float(r.mean()), float(r.var()), tuple(quantiles))
-        Outcome(steps, tuple(map(float, returns)), *found).write(directory)
+        Outcome(steps, tuple(map(float, returns)), *found, in_zone).write(directory)
     return directory
 
 

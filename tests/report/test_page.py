@@ -193,6 +193,17 @@ def test_best_values_and_changes(tmp_path: Path) -> None:
     assert "With one seed" in text
 
 
+def test_the_share_in_the_noisy_zone_is_shown_where_there_is_one(tmp_path: Path) -> None:
+    write_run(tmp_path / "a" / "0", in_zone=0.25)
+    write_run(tmp_path / "a" / "1", seed=1, in_zone=0.5)
+    text = Page(page_of(tmp_path / "a")).text
+    assert "in noisy zone" in text
+    assert "37.5%" in text
+    assert "25.0% to 50.0%" in text
+    write_run(tmp_path / "b")
+    assert "in noisy zone" not in Page(page_of(tmp_path / "b")).text
+
+
 def test_rewards_and_returns_that_never_change(tmp_path: Path) -> None:
     for risk in ("0.0", "1.0"):
         write_run(tmp_path / risk, risk=risk, returns=[1000.0] * 9, rewards=[1.0, 1.0])

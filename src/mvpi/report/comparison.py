@@ -44,6 +44,9 @@ COLUMNS = (
     Column("reward_variance", "per-step variance", -1),
 )
 
+ZONE = Column("in_zone", "in noisy zone", -1)
+"""The share of steps in the zone of `mvpi.envs.RiskyZone`; in the table of tasks that have one."""
+
 
 @dataclass(frozen=True)
 class Estimate:
@@ -61,7 +64,7 @@ Estimates = dict[str, Estimate]
 
 
 def estimates(outcomes: Sequence[Outcome], seed: int = 0) -> Estimates:
-    """Every statistic of `COLUMNS`, of runs that differ in their seed only.
+    """Every statistic of `COLUMNS`, and of `ZONE`, of runs that differ in their seed only.
 
     The bootstrap draws runs, then episodes within each of them. Of the single steps it is not known
     to which episode they belong, so their statistics have an interval only from drawing runs. A
@@ -77,8 +80,11 @@ def estimates(outcomes: Sequence[Outcome], seed: int = 0) -> Estimates:
         value = _average(np.array([statistic(x) for x in returns]))
         found[name] = Estimate(float(value), *_interval(_average(resampled[name])))
     found["worst"] = Estimate(float(min(x.min() for x in returns)))
-    for name in ("reward_mean", "reward_variance"):
-        values = np.array([float(getattr(outcome, name)) for outcome in outcomes])
+    for name in ("reward_mean", "reward_variance", ZONE.name):
+        known = [value for o in outcomes if (value := getattr(o, name)) is not None]
+        if len(known) < count:
+            continue
+        values = np.array(known, dtype=np.float64)
         between = _interval(values[drawn].mean(1)) if count > 1 else (math.nan, math.nan)
         found[name] = Estimate(float(values.mean()), *between)
     return found
@@ -183,6 +189,12 @@ class Comparison:
     @classmethod
     def of(cls, section: Section) -> Comparison:
         return cls(section, {a.label: estimates(a.outcomes) for a in section.judged})
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """Of the table of this section."""
+        zone = all(ZONE.name in found for found in self.estimates.values())
+        return (*COLUMNS, ZONE) if zone else COLUMNS
 
     def best(self, column: Column) -> set[str]:
         """The agents with the best value, all of them if several share it."""

@@ -15,7 +15,7 @@ from typing import Any
 import mvpi
 from mvpi.errors import InputError
 from mvpi.report import words
-from mvpi.report.comparison import COLUMNS, Column, Comparison, Estimate, change
+from mvpi.report.comparison import ZONE, Column, Comparison, Estimate, change
 from mvpi.report.groups import AgentRuns, Section, sections
 from mvpi.report.plots import (
     Style,
@@ -113,7 +113,6 @@ def render(runs: Iterable[Run], notes: Sequence[str], arguments: Sequence[str]) 
     look = styles(agent.label for c in comparisons for agent in c.section.agents)
     page: str = template().render(
         title=_title(comparisons),
-        columns=COLUMNS,
         sections=[_facts(c, look, f"e{i}") for i, c in enumerate(comparisons, 1)],
         notes=notes,
         version=mvpi.__version__,
@@ -137,6 +136,7 @@ def _facts(comparison: Comparison, look: dict[str, Style], key: str) -> dict[str
         "judged": bool(section.judged),
         "several": len(section.judged) > 1,
         "summary": words.summary(comparison),
+        "columns": comparison.columns,
         "legend": [(agent.label, look[agent.label]) for agent in section.agents],
         "figures": list(_figures(comparison, look, key)),
         "rows": [_row(comparison, agent, look[agent.label]) for agent in section.agents],
@@ -177,13 +177,13 @@ def _row(comparison: Comparison, agent: AgentRuns, style: Style) -> _Row:
             None if theirs is None else theirs[column.name],
             agent.label in comparison.best(column),
         )
-        for column in COLUMNS
+        for column in comparison.columns
     )
     return _Row(agent.label, style, seeds, waiting, cells, f"{agent.steps:,}")
 
 
 def _cell(column: Column, ours: Estimate, base: Estimate | None, best: bool) -> _Cell:
-    text = words.ratio if column.name == "sharpe" else words.number
+    text = {"sharpe": words.ratio, ZONE.name: words.share}.get(column.name, words.number)
     known = not (math.isnan(ours.low) or math.isnan(ours.high))
     interval = f"{text(ours.low, 3)} to {text(ours.high, 3)}" if known else ""
     moved = "" if base is None else words.percent(change(base.value, ours.value))

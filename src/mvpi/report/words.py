@@ -46,6 +46,16 @@ def ratio(value: float, digits: int = 4) -> str:
     return number(math.copysign(math.inf, value) if infinite else value, digits)
 
 
+def share(value: float, digits: int = 4) -> str:
+    """A part of a whole, in percent.
+
+    >>> share(0.1234), share(1.0, digits=3)
+    ('12.3%', '100.0%')
+    """
+    del digits
+    return f"{value:.1%}"
+
+
 def percent(value: float) -> str:
     """A change; nothing if it is not a number.
 
