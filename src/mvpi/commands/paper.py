@@ -16,6 +16,7 @@ from rich.table import Table
 from mvpi.commands.display import number, print_json
 from mvpi.commands.overview import run_experiments, tell_failures
 from mvpi.commands.paper_offline import PaperOffline
+from mvpi.envs import Task
 from mvpi.errors import EnvironmentFailure, InputError
 from mvpi.experiments.paper import BASELINE, COMPARED, METHODS, RISKY_TASKS, TASKS, Grid
 from mvpi.experiments.runner import Runner
@@ -66,6 +67,8 @@ class Study(ABC):
         root = self.out / "runs"
         failures = []
         if not self.finished_only:
+            for task in self.tasks:  # better now than from a worker
+                Task(task, self.action_noise)().close()
             failures = run_experiments(grid.experiments(), root, self._runner(), quiet=self.json)
         runs = finished(grid, root)
         if runs:
