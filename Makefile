@@ -7,7 +7,7 @@ BIN := .venv/bin
 INSTALL := $(BIN)/pip install -q --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: run test check bench bench-solver bench-training bench-on-policy bench-plug bench-offline clean help
+.PHONY: run test check bench bench-solver bench-training bench-on-policy bench-plug bench-offline bench-runners clean help
 
 run: .venv/.installed  ## show what the package does; ARGS="--seed 3" trains with another seed
 	@$(BIN)/python examples/first_look.py
@@ -21,7 +21,7 @@ check: .venv/.installed  ## lint, formatting, types
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 
-bench: bench-solver bench-training bench-on-policy bench-plug bench-offline  ## time everything against other libraries
+bench: bench-solver bench-training bench-on-policy bench-plug bench-offline bench-runners  ## time everything against other libraries
 
 bench-solver: .venv/.installed-bench
 	@$(BIN)/python benchmarks/solver.py $(ARGS)
@@ -37,6 +37,9 @@ bench-plug: .venv/.installed-bench
 
 bench-offline: .venv/.installed-bench
 	@$(BIN)/python benchmarks/offline.py $(ARGS)
+
+bench-runners: .venv/.installed-bench
+	@$(BIN)/python benchmarks/runners.py $(ARGS)
 
 clean:  ## remove .venv, caches, builds and out/
 	@rm -rf .venv out build dist src/*.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache

@@ -57,16 +57,17 @@ class Experiment:
             raise InputError(
                 f"algorithm must be one of {', '.join(SETTINGS)}, got {self.algorithm!r}"
             )
-        canonical = {
+        canonical: dict[str, Any] = {
             "risk": risk_text(parse_risk(str(self.risk))),
             "seed": check_count(self.seed, "seed", at_least=0),
             "steps": check_count(self.steps, "steps"),
             "action_noise": check_number(self.action_noise, "action_noise", at_least=0.0),
             "episodes": check_count(self.episodes, "episodes", at_least=2),
         }
+        checked = make_settings(SETTINGS[self.algorithm], dict(self.settings))
+        canonical["settings"] = {name: getattr(checked, name) for name in self.settings}
         for name, value in canonical.items():
             object.__setattr__(self, name, value)
-        make_settings(SETTINGS[self.algorithm], dict(self.settings))
 
     @cached_property
     def identity(self) -> str:
@@ -95,6 +96,10 @@ class Experiment:
         """What it found, if it was finished under `root`."""
         return Outcome.read(root / self.name)
 
+    def finished(self, root: Path) -> bool:
+        """Whether there is nothing left to do: judged, and what only served to go on removed."""
+        return self.outcome(root) is not None and not any(_left_over(root / self.name))
+
     def run(self, root: Path) -> Outcome:
         """Train, or go on training, in a directory under `root`; then judge the policy.
 
@@ -112,10 +117,13 @@ class Experiment:
                 )
                 agent.learn(self.steps, directory)
                 found = judge(agent, directory, self.episodes)
-            for pattern in _ONLY_TO_GO_ON:
-                for path in directory.glob(pattern):
-                    path.unlink()
+            for path in list(_left_over(directory)):
+                path.unlink()
         return found
+
+
+def _left_over(directory: Path) -> Iterator[Path]:
+    return (path for pattern in _ONLY_TO_GO_ON for path in directory.glob(pattern))
 
 
 @contextmanager

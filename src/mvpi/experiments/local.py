@@ -7,7 +7,6 @@ runner itself may be killed too, its workers end with it, and the same command g
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import time
 from collections import Counter, deque
@@ -17,13 +16,11 @@ from pathlib import Path
 
 from mvpi.experiments import worker
 from mvpi.experiments.experiment import Experiment
-from mvpi.experiments.runner import ATTEMPTS, Event, last_words
+from mvpi.experiments.runner import BUSY_WAIT, Event, ended, parted
 from mvpi.stats import check_count
 
 _LOOK = 0.2
 """Seconds between two looks at the workers."""
-_BUSY_WAIT = 5.0
-"""Seconds until an experiment that another process is at is tried again."""
 _PATIENCE = 60.0
 """Seconds a worker has to come to a checkpoint when the runner is stopped."""
 
@@ -53,7 +50,9 @@ class LocalRunner:
 
     def __call__(self, experiments: Sequence[Experiment], root: Path) -> Iterator[Event]:
         """Run them; tells when each begins and ends."""
-        queue = deque((0.0, e) for e in experiments)
+        done, others = parted(experiments, root)
+        yield from (Event(e, "done") for e in done)
+        queue = deque((0.0, e) for e in others)
         free = deque(self._cores[i % len(self._cores)] for i in range(self.workers))
         kills: Counter[str] = Counter()
         slots: list[_Slot] = []
@@ -72,33 +71,14 @@ class LocalRunner:
                     slots.remove(slot)
                     free.append(slot.core)
                     worker.release(slot.process)
-                    event = _ended(slot, root, kills)
+                    status = slot.process.returncode
+                    event = ended(slot.experiment, status, root, kills)
                     if event.state == "waiting":
-                        again = _BUSY_WAIT if slot.process.returncode == worker.BUSY else 0.0
+                        again = BUSY_WAIT if status == worker.BUSY else 0.0
                         queue.appendleft((time.monotonic() + again, slot.experiment))
                     yield event
         finally:
             _stop(slots)
-
-
-def _ended(slot: _Slot, root: Path, kills: Counter[str]) -> Event:
-    experiment, status = slot.experiment, slot.process.returncode
-    if status == 0:
-        return Event(experiment, "done")
-    if status == worker.BUSY:
-        return Event(experiment, "waiting", "another process is at it")
-    if status > 0 and status != worker.STOPPED:
-        return Event(experiment, "failed", last_words(experiment, root))
-    kills[experiment.name] += 1
-    ended = f"its process was ended by {_signal(status)}"
-    if kills[experiment.name] < ATTEMPTS:
-        return Event(experiment, "waiting", ended)
-    return Event(experiment, "failed", f"{ended}, {ATTEMPTS} times")
-
-
-def _signal(status: int) -> str:
-    """The signal that ended a worker; one that stopped at a checkpoint had been asked to."""
-    return signal.Signals(-status if status < 0 else signal.SIGTERM).name
 
 
 def _stop(slots: list[_Slot]) -> None:

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import signal
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
+from mvpi.errors import InputError
+from mvpi.experiments import worker
 from mvpi.experiments.experiment import LOG, Experiment
 
 State = Literal["running", "waiting", "done", "failed"]
 
 ATTEMPTS = 5
 """How often an experiment whose process was killed is begun again; it goes on where it was."""
+BUSY_WAIT = 5.0
+"""Seconds until an experiment that another process is at is tried again."""
 
 
 @dataclass(frozen=True)
@@ -35,8 +42,45 @@ class Runner(Protocol):
 
 
 def finished(experiments: Sequence[Experiment], root: Path) -> Iterator[Experiment]:
-    """Those of the experiments whose outcome is there already."""
-    return (e for e in experiments if e.outcome(root) is not None)
+    """Those of the experiments that nothing is left to do of."""
+    for experiment in experiments:
+        # A damaged outcome is no reason to stop here: its worker will say so.
+        with suppress(InputError):
+            if experiment.finished(root):
+                yield experiment
+
+
+def parted(
+    experiments: Sequence[Experiment], root: Path
+) -> tuple[list[Experiment], list[Experiment]]:
+    """The finished ones and the others, each once however often it was asked for."""
+    unique = list({e.identity: e for e in experiments}.values())
+    done = list(finished(unique, root))
+    ready = {e.identity for e in done}
+    return done, [e for e in unique if e.identity not in ready]
+
+
+def ended(experiment: Experiment, status: int, root: Path, kills: Counter[str]) -> Event:
+    """What the exit status of its worker means; "waiting" is to be begun again.
+
+    `kills` counts how often its process was killed, of all experiments of a runner.
+    """
+    if status == 0:
+        return Event(experiment, "done")
+    if status == worker.BUSY:
+        return Event(experiment, "waiting", "another process is at it")
+    if status > 0 and status != worker.STOPPED:
+        return Event(experiment, "failed", last_words(experiment, root))
+    kills[experiment.name] += 1
+    reason = f"its process was ended by {_signal(status)}"
+    if kills[experiment.name] < ATTEMPTS:
+        return Event(experiment, "waiting", reason)
+    return Event(experiment, "failed", f"{reason}, {ATTEMPTS} times")
+
+
+def _signal(status: int) -> str:
+    """The signal that ended a worker; one that stopped at a checkpoint had been asked to."""
+    return signal.Signals(-status if status < 0 else signal.SIGTERM).name
 
 
 def last_words(experiment: Experiment, root: Path) -> str:

@@ -1,4 +1,4 @@
-"""One experiment in a process of its own: `python -m mvpi.experiments.worker ROOT`.
+"""One experiment in a process of its own.
 
 The experiment is a line of JSON on standard input, which stays open as long as somebody waits for
 the outcome: when the other end is gone, killed or not, this process ends at once. Nothing is lost,
@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 from mvpi.errors import Divergence, EnvironmentFailure, InputError
@@ -23,6 +24,7 @@ BUSY = 75
 """Exit status while another process is at the experiment."""
 STOPPED = 128 + signal.SIGINT
 """Exit status after it was asked to stop, and did, at a checkpoint."""
+_WORK = "from mvpi.experiments.worker import main; raise SystemExit(main())"
 _ONE_THREAD = dict.fromkeys(
     ("NPROC", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"
 )
@@ -35,18 +37,19 @@ def start(experiment: Experiment, root: Path, core: int | None = None) -> subpro
     directory.mkdir(parents=True, exist_ok=True)
     with (directory / LOG).open("ab") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", __name__, str(root)],
+            [sys.executable, "-c", _WORK, str(root)],
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=log,
+            bufsize=0,
             env={**os.environ, **_ONE_THREAD},
             start_new_session=True,  # Ctrl-C is for the runner, which tells its workers
         )
     if core is not None and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(process.pid, {core})
     if process.stdin is not None:
-        process.stdin.write((json.dumps(experiment.record()) + "\n").encode())
-        process.stdin.flush()
+        with suppress(BrokenPipeError):  # killed so soon: its exit status says so
+            process.stdin.write((json.dumps(experiment.record()) + "\n").encode())
     return process
 
 
@@ -74,7 +77,3 @@ def main() -> int:
 def _end_with_the_runner() -> None:
     sys.stdin.read()
     os._exit(128 + signal.SIGKILL)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,0 +1,67 @@
+"""Makes the helpers importable from the tests beside them, and in the workers they start."""
+
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HERE = str(Path(__file__).parent)
+sys.path.insert(0, HERE)
+pytest.register_assert_rewrite("small")
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """A directory of the test's own, in memory where there is such a disk."""
+    memory = "/dev/shm" if Path("/dev/shm").is_dir() else None
+    with tempfile.TemporaryDirectory(prefix="mvpi-", dir=memory) as name:
+        yield Path(name)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def gate_directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """What workers find in their environment variables, on a cluster that lasts for the module."""
+    from small import GATE
+
+    directory = tmp_path_factory.mktemp("gate")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", HERE)
+        patch.setenv(GATE, str(directory))
+        yield directory
+
+
+@pytest.fixture
+def gate(gate_directory: Path) -> Iterator[Any]:
+    """Closed only if a test does so."""
+    from small import Gate
+
+    gate = Gate(gate_directory)
+    gate.forget()
+    yield gate
+    gate.open()
+
+
+@pytest.fixture(scope="session")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where `td3()` and `ppo()` were run with nothing in their way."""
+    from small import ppo, td3, told
+
+    from mvpi.experiments.local import LocalRunner
+
+    root = tmp_path_factory.mktemp("undisturbed")
+    experiments = [td3(), ppo()]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", HERE)
+        events = list(LocalRunner(2)(experiments, root))
+    assert told(events) == {e.name: ["running", "done"] for e in experiments}
+    return root
+
+
+@pytest.fixture
+def finished(undisturbed: Path, tmp_path: Path) -> Path:
+    """A copy of that for a test to play with."""
+    return Path(shutil.copytree(undisturbed, tmp_path / "finished"))
