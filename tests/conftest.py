@@ -13,6 +13,10 @@ settings.register_profile("repeatable", _ALWAYS, derandomize=True)
 settings.register_profile("explore", _ALWAYS, max_examples=1000)
 settings.load_profile("repeatable")
 
+# Tests run side by side. The threads of torch wait for each other by spinning: two processes with
+# two threads each on two cores take many times as long.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # Compiled updates are kept on disk: many tests need the same few, in many processes.
 _CACHE = {
     "jax_compilation_cache_dir": f"{tempfile.gettempdir()}/mvpi-tests-{os.getuid()}",

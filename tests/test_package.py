@@ -62,7 +62,13 @@ def test_version_is_that_of_the_distribution() -> None:
     assert mvpi.__version__ == version("mvpi")
 
 
-DOCUMENTS = ("README.md", "docs/framework.md", "docs/offline.md", "docs/sb3.md")
+DOCUMENTS = (
+    "README.md",
+    "docs/experiments.md",
+    "docs/framework.md",
+    "docs/offline.md",
+    "docs/sb3.md",
+)
 
 
 def blocks() -> list[tuple[str, str]]:

@@ -38,6 +38,8 @@ from mvpi.experiments import cluster as cluster_module
 from mvpi.experiments.cluster import _DRIVER, LOCAL, RayRunner
 from mvpi.experiments.local import LocalRunner
 
+pytestmark = pytest.mark.xdist_group("runners")  # they share what was run undisturbed
+
 MARK = "MVPI_TEST_CLUSTER"
 NODE = {"num_cpus": 1, "object_store_memory": 80 * 2**20}
 
