@@ -14,7 +14,7 @@ run: .venv/.installed  ## show what the package does; ARGS="--seed 3" trains wit
 	@$(BIN)/python examples/risky_pendulum.py $(ARGS)
 
 test: .venv/.installed  ## run the tests; ARGS="-k risk" picks some, ARGS="-m ''" adds the slow ones
-	@$(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
+	@$(BIN)/python -m pytest -n 2 $(ARGS)
 
 check: .venv/.installed  ## lint, formatting, types
 	@$(BIN)/ruff check .

@@ -38,7 +38,8 @@ from mvpi.experiments import cluster as cluster_module
 from mvpi.experiments.cluster import _DRIVER, LOCAL, RayRunner
 from mvpi.experiments.local import LocalRunner
 
-pytestmark = pytest.mark.xdist_group("runners")  # they share what was run undisturbed
+# Ray's test cluster forks; other tests may have loaded JAX into this process by then.
+pytestmark = pytest.mark.filterwarnings("ignore:os.fork\\(\\) was called:RuntimeWarning")
 
 MARK = "MVPI_TEST_CLUSTER"
 NODE = {"num_cpus": 1, "object_store_memory": 80 * 2**20}

@@ -37,8 +37,6 @@ from mvpi.experiments.experiment import Experiment
 from mvpi.experiments.local import LocalRunner
 from mvpi.experiments.runner import ATTEMPTS, ended
 
-pytestmark = pytest.mark.xdist_group("runners")  # they share what was run undisturbed
-
 BASE = Experiment("td3", "Hopper-v4", 1.0, 0, 1_000)
 
 
