@@ -43,18 +43,10 @@ class Acting(Protocol):
     def act(self, observation: Any, rng: np.random.Generator) -> Any: ...
 
 
-@dataclass(frozen=True)
-class Evaluation:
-    """What a policy earned: the `returns` of its episodes and the `rewards` of all their steps.
+class OfReturns:
+    """Statistics of the returns of episodes."""
 
-    `lengths` says how many of the rewards belong to each episode, one after the other.
-    `mean`, `variance`, `sharpe`, `cvar` and `value` are of the returns, as in the paper's
-    tables; those of the per-step rewards begin with `reward_`.
-    """
-
-    returns: Array
-    rewards: Array
-    lengths: npt.NDArray[np.int64]
+    returns: Array | tuple[float, ...]
 
     @cached_property
     def mean(self) -> float:
@@ -79,7 +71,29 @@ class Evaluation:
     @property
     def worst(self) -> float:
         """Return of the worst episode."""
-        return float(self.returns.min())
+        return float(np.min(self.returns))
+
+    def cvar(self, level: float) -> float:
+        """Mean return of the worst `level` share of the episodes."""
+        return stats.cvar(self.returns, level)
+
+    def value(self, risk: Risk | float) -> float:
+        """`risk.value` of the returns: `mean - risk * variance` for a number."""
+        return as_risk(risk).value(self.returns)
+
+
+@dataclass(frozen=True)
+class Evaluation(OfReturns):
+    """What a policy earned: the `returns` of its episodes and the `rewards` of all their steps.
+
+    `lengths` says how many of the rewards belong to each episode, one after the other.
+    `mean`, `variance`, `sharpe`, `cvar` and `value` are of the returns, as in the paper's
+    tables; those of the per-step rewards begin with `reward_`.
+    """
+
+    returns: Array
+    rewards: Array
+    lengths: npt.NDArray[np.int64]
 
     @cached_property
     def reward_mean(self) -> float:
@@ -90,14 +104,6 @@ class Evaluation:
     def reward_variance(self) -> float:
         """Variance of the reward of a step: what mean-variance policy iteration lowers."""
         return stats.variance(self.rewards)
-
-    def cvar(self, level: float) -> float:
-        """Mean return of the worst `level` share of the episodes."""
-        return stats.cvar(self.returns, level)
-
-    def value(self, risk: Risk | float) -> float:
-        """`risk.value` of the returns: `mean - risk * variance` for a number."""
-        return as_risk(risk).value(self.returns)
 
     def reward_value(self, risk: Risk | float) -> float:
         """`risk.value` of the per-step rewards: the objective of the training."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -11,10 +10,9 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
-from mvpi import stats
 from mvpi.agents.files import FORMAT, read_json, write_json
 from mvpi.errors import InputError
-from mvpi.evaluation import Evaluation, evaluate
+from mvpi.evaluation import Evaluation, OfReturns, evaluate
 from mvpi.stats import check_count, check_number
 
 EPISODES_SEED = 0
@@ -27,9 +25,10 @@ _BOUNDS = {"at_least": -_LARGEST, "at_most": _LARGEST}
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Outcome(OfReturns):
     """The final episodes of a run, without the rewards of every step.
 
+    `mean`, `variance`, `sharpe`, `cvar` and `value` are of the returns, as of an `Evaluation`.
     `reward_quantiles` are at equal distances from the smallest to the largest of them; `in_zone`
     is the share of steps inside the noisy zone, None where there is none.
     """
@@ -40,21 +39,6 @@ class Outcome:
     reward_variance: float
     reward_quantiles: tuple[float, ...]
     in_zone: float | None = None
-
-    @cached_property
-    def mean(self) -> float:
-        """Mean return."""
-        return stats.mean(self.returns)
-
-    @cached_property
-    def variance(self) -> float:
-        """Variance of the return."""
-        return stats.variance(self.returns)
-
-    @property
-    def sharpe(self) -> float:
-        """Mean return over its standard deviation."""
-        return stats.sharpe(self.returns)
 
     @classmethod
     def of(cls, steps: int, seen: Evaluation, in_zone: float | None = None) -> Self:

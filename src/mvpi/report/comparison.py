@@ -221,4 +221,4 @@ class Comparison:
 
 def run_point(outcome: Outcome) -> tuple[float, float]:
     """Deviation and mean of one run."""
-    return math.sqrt(outcome.variance), stats.mean(outcome.returns)
+    return outcome.deviation, outcome.mean

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from mvpi.experiments.paper import METHODS
+from mvpi.report.axes import thousands
 from mvpi.report.rows import CurveRow
 
 COLORS = dict(
@@ -46,7 +47,7 @@ def draw(
             _curve(axes, chosen, value, COLORS[method])
         axes.set_title(task.removeprefix("mvpi/"), fontsize=10)
         axes.spines[["top", "right"]].set_visible(False)
-        axes.xaxis.set_major_formatter(FuncFormatter(_thousands))
+        axes.xaxis.set_major_formatter(FuncFormatter(thousands))
         axes.tick_params(labelsize=8)
     for axes in panels[max(0, len(tasks) - columns) : len(tasks)]:
         axes.set_xlabel("steps", fontsize=9)
@@ -105,9 +106,3 @@ def _seeds(rows: Sequence[CurveRow]) -> str:
     few, many = min(map(len, counts.values())), max(map(len, counts.values()))
     number = f"{many}" if few == many else f"{few} to {many}"
     return f"{number} seeds, bands of one standard error" if many > 1 else "1 seed"
-
-
-def _thousands(steps: float, _: object) -> str:
-    if steps == 0:
-        return "0"
-    return f"{steps / 1e6:g}M" if steps >= 1e6 else f"{steps / 1e3:g}k"

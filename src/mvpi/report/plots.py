@@ -20,6 +20,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from mvpi.report.axes import thousands
 from mvpi.report.comparison import Comparison, run_point
 from mvpi.report.groups import AgentRuns
 
@@ -121,7 +122,7 @@ def learning_curves(comparison: Comparison, look: dict[str, Style], key: str) ->
                 low, high = mean - error, mean + error
                 axes.fill_between(steps, low, high, color=style.color, alpha=0.18, linewidth=0)
         axes.set(xlabel="training steps", ylabel="mean return")
-        axes.xaxis.set_major_formatter(FuncFormatter(_thousands))
+        axes.xaxis.set_major_formatter(FuncFormatter(thousands))
         axes.set_xlim(left=0)
         return _svg(figure, key)
 
@@ -297,10 +298,3 @@ def _padded(low: float, high: float, share: float) -> tuple[float, float]:
     smallest = 0.02 * size if size > 0 else 1.0
     pad = max(share * (high - low), 0.5 * (smallest - (high - low)))
     return low - pad, high + pad
-
-
-def _thousands(steps: float, _: int) -> str:
-    for size, letter in ((1e6, "M"), (1e3, "k")):
-        if abs(steps) >= size:
-            return f"{steps / size:g}{letter}"
-    return f"{steps:g}"
