@@ -21,7 +21,7 @@ COLORS = dict(
 )
 """Told apart by people who see few colours."""
 MARKERS = dict(zip(METHODS, "os^DvP", strict=True))
-REWARD_OBJECTIVE = r"$J_\mathrm{reward}$ = mean - $\lambda$ variance of a step's reward"
+REWARD_OBJECTIVE = r"$J_\mathrm{reward}$ = mean - $\lambda$ variance, per step"
 _ROUGH = 200
 """More evaluations than this on a curve are averaged to about as many."""
 
