@@ -118,6 +118,7 @@ def test_returns_that_never_vary_change_nothing() -> None:
         (0.0, -0.1, 0.1, 3, "undecided"),
         (0.0, 0.01, 0.1, 3, "disagrees"),
         (0.0, -0.1, -0.01, 3, "disagrees"),
+        (0.5, math.nan, math.nan, 3, "undecided"),
         (None, 0.1, 0.9, 3, "not in the paper"),
     ],
 )
@@ -127,7 +128,15 @@ def test_verdicts(paper: float | None, low: float, high: float, seeds: int, expe
 
 @pytest.mark.parametrize(
     ("share", "text"),
-    [(0.5, "+50%"), (-0.004, "0%"), (0.0, "0%"), (3e5, "+3e7%"), (math.inf, "+inf"), (-1, "-100%")],
+    [
+        (0.5, "+50%"),
+        (-0.004, "0%"),
+        (0.0, "0%"),
+        (3e5, "+3e7%"),
+        (math.inf, "+inf"),
+        (-1, "-100%"),
+        (math.nan, "?"),
+    ],
 )
 def test_percentages(share: float, text: str) -> None:
     assert percent(share) == text
@@ -139,6 +148,25 @@ def test_methods_are_compared_at_their_risk_aversion_and_with_td3_at_all() -> No
         ("TD3", 0.0),
         ("TRVO", 0.5),
     ]
+
+
+def test_ratios_of_both_infinite_signs_are_undecided() -> None:
+    """Returns that do not vary within a seed, above zero in one seed and below in the other."""
+    runs = [
+        run(method, seed, [1.0, 1.0] if seed else [-1.0, -1.0])
+        for method in ("TD3", "MVPI-TD3")
+        for seed in (0, 1)
+    ]
+    found = {cell.statistic: cell for cell in cells(runs, 1.0)}
+    assert found["SR"].verdict == "undecided"
+    assert "nan" not in markdown(list(found.values()), 1_000)
+
+
+def test_tasks_the_paper_does_not_have_are_not_counted_as_its() -> None:
+    runs = [run(method, 0, [1.0, 2.0], task="My-v0") for method in ("TD3", "MVPI-TD3", "TRVO")]
+    lines = summary(cells(runs, 1.0))
+    assert lines
+    assert not any("paper" in line for line in lines)
 
 
 def test_without_td3_there_is_no_table() -> None:
@@ -170,6 +198,10 @@ def test_the_document_says_what_the_cells_say() -> None:
     text = markdown(found, 1_000)
     assert "| Hopper-v4 | TRVO | 3 |" in text
     assert all(described(cell) in text for cell in found)
-    assert "lam = 1: MVPI-TD3 has a higher J than TD3 in 1 of 1 tasks (paper: 1)" in summary(found)
-    assert "lam = 1: MVPI-TD3 has a higher J than TRVO in 1 of 1 tasks (paper: 1)" in summary(found)
+    assert "lam = 1: MVPI-TD3 has a higher J than TD3 in 1 of 1 tasks (paper: 1 of 1)" in summary(
+        found
+    )
+    assert "lam = 1: MVPI-TD3 has a higher J than TRVO in 1 of 1 tasks (paper: 1 of 1)" in summary(
+        found
+    )
     assert math.isfinite(found[0].low)

@@ -70,7 +70,7 @@ def verdict(published: float | None, low: float, high: float, seeds: int) -> Ver
     """
     if published is None:
         return "not in the paper"
-    if seeds < 2:
+    if seeds < 2 or math.isnan(low) or math.isnan(high):
         return "undecided"
     if published == 0:
         if low >= -_ROUNDING and high <= _ROUNDING:
@@ -101,8 +101,8 @@ def statistics(returns: Array, risk_aversion: float) -> Array:
     mean, variance = returns.mean(axis=-1), returns.var(axis=-1)
     with np.errstate(divide="ignore", invalid="ignore"):
         sharpe = np.where(mean == 0, 0.0, mean / np.sqrt(variance))
-    every = np.stack([mean - risk_aversion * variance, mean, variance, sharpe])
-    averaged: Array = every.mean(axis=-1)
+        every = np.stack([mean - risk_aversion * variance, mean, variance, sharpe])
+        averaged: Array = every.mean(axis=-1)  # not a number for infinite ratios of both signs
     return averaged
 
 
@@ -138,7 +138,12 @@ def _redrawn(returns: Array, rng: np.random.Generator) -> Array:
 
 
 def percent(share: float) -> str:
-    """A change as a person reads it: whole percents, large ones as powers of ten."""
+    """A change as a person reads it: whole percents, large ones as powers of ten.
+
+    A change that is no number, such as one between infinite Sharpe ratios, is a question mark.
+    """
+    if math.isnan(share):
+        return "?"
     if math.isinf(share):
         return "+inf" if share > 0 else "-inf"
     value = 100.0 * share
@@ -167,21 +172,23 @@ def summary(table: Sequence[Cell]) -> list[str]:
 
 def _counts(lam: float, name: str, by_method: dict[str, dict[str, Cell]]) -> Iterator[str]:
     trvo, mvpi = (by_method[method] for method in COMPARED)
-    if mvpi:
-        ours = sum(cell.change > 0 for cell in mvpi.values())
-        paper = sum((cell.published or 0) > 0 for cell in mvpi.values())
-        yield (
-            f"lam = {lam:g}: MVPI-TD3 has a higher {name} than TD3 in {ours} of {len(mvpi)} tasks "
-            f"(paper: {paper})"
-        )
-    both = [(mvpi[task], trvo[task]) for task in mvpi if task in trvo]
-    if both:
-        ours = sum(m.change > t.change for m, t in both)
-        paper = sum((m.published or 0) > (t.published or 0) for m, t in both)
-        yield (
-            f"lam = {lam:g}: MVPI-TD3 has a higher {name} than TRVO in {ours} of {len(both)} tasks "
-            f"(paper: {paper})"
-        )
+    tasks: dict[str, list[tuple[float, float, float | None, float | None]]] = {
+        "TD3": [(cell.change, 0.0, cell.published, 0.0) for cell in mvpi.values()],
+        "TRVO": [
+            (mvpi[task].change, trvo[task].change, mvpi[task].published, trvo[task].published)
+            for task in mvpi
+            if task in trvo
+        ],
+    }
+    for other, pairs in tasks.items():
+        if pairs:
+            ours = sum(x > y for x, y, _, _ in pairs)
+            known = [(x, y) for _, _, x, y in pairs if x is not None and y is not None]
+            paper = f" (paper: {sum(x > y for x, y in known)} of {len(known)})" if known else ""
+            yield (
+                f"lam = {lam:g}: MVPI-TD3 has a higher {name} than {other} in {ours} of "
+                f"{len(pairs)} tasks{paper}"
+            )
 
 
 def markdown(table: Sequence[Cell], steps: int) -> str:
