@@ -38,6 +38,7 @@ from mvpi.agents.agent import Agent, agent_type
 from mvpi.agents.files import read_arrays, write_arrays
 from mvpi.environment import ResumeWarning
 from mvpi.errors import Divergence, EnvironmentFailure
+from mvpi.experiments.paper import TASKS
 from mvpi.spaces import Choices, States
 
 PARALLEL = ("mvp", "tamar", "prashanth")
@@ -695,17 +696,6 @@ def test_a_checkpoint_without_a_part_is_refused(tmp_path: Path, algorithm: str, 
 
 
 # ---- the paper's tasks --------------------------------------------------------------------------
-
-TASKS = (
-    "InvertedPendulum-v4",
-    "InvertedDoublePendulum-v4",
-    "HalfCheetah-v4",
-    "Walker2d-v4",
-    "Swimmer-v4",
-    "Hopper-v4",
-    "Reacher-v4",
-    "Ant-v4",
-)
 
 
 @pytest.mark.slow

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from small import PATIENCE, wait_for, workers
 
 from mvpi import cli, stats
 from mvpi.experiments.paper import Grid
@@ -47,7 +51,7 @@ def test_curves_and_table_share_their_runs(
     cli.main(study("table", tmp_path, *chosen, "--finished-only"))
     shown = capsys.readouterr().out
     assert TASK in shown
-    assert "Sharpe" not in (tmp_path / "table.md").read_text()
+    assert f"| {TASK} | MVPI-TD3 | 1 |" in (tmp_path / "table.md").read_text()
     # What is left of a finished run: no replay, no checkpoint.
     assert not list(tmp_path.rglob("*.rows"))
     assert not list(tmp_path.rglob("checkpoint*"))
@@ -72,6 +76,18 @@ def test_a_failure_is_told_at_the_end_and_the_rest_is_shown(
     assert "log.txt" in told.err
     assert "Traceback" not in told.err
     assert (tmp_path / "curves-1.png").exists()
+
+
+def test_ctrl_c_says_that_the_same_command_goes_on(tmp_path: Path) -> None:
+    long = ["--methods", "TRVO", "--seeds", "1", "--steps", "10000000"]
+    command = [sys.executable, "-m", "mvpi.cli", *study("curves", tmp_path, *long)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        wait_for(lambda: list(tmp_path.glob("runs/*/metrics.csv")), "training to begin")
+        process.send_signal(signal.SIGINT)
+        _, error = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 130
+    assert error == "mvpi: stopped; all that is done is kept, the same command goes on\n"
+    assert not workers(tmp_path / "runs")
 
 
 @pytest.mark.parametrize(

@@ -31,11 +31,16 @@ def run_experiments(
     left = [e for e in experiments if e.identity not in done]
     failures: list[Event] = []
     if left:
-        with _watched(Overview(left, len(done), root), quiet) as tell:
-            for event in runner(left, root):
-                tell(event)
-                if event.state == "failed":
-                    failures.append(event)
+        try:
+            with _watched(Overview(left, len(done), root), quiet) as tell:
+                for event in runner(left, root):
+                    tell(event)
+                    if event.state == "failed":
+                        failures.append(event)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(
+                "stopped; all that is done is kept, the same command goes on"
+            ) from None
     return failures
 
 

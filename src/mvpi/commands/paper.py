@@ -13,6 +13,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from mvpi.agents.files import write_file
 from mvpi.commands.display import number, print_json
 from mvpi.commands.overview import run_experiments, tell_failures
 from mvpi.commands.paper_offline import PaperOffline
@@ -70,13 +71,13 @@ class Study(ABC):
             for task in self.tasks:  # better now than from a worker
                 Task(task, self.action_noise)().close()
             failures = run_experiments(grid.experiments(), root, self._runner(), quiet=self.json)
+            tell_failures(failures, root, Console(stderr=True))
         runs = finished(grid, root)
         if runs:
             self.show(runs, console)
         elif not failures:
             raise InputError(f"no run of this study is finished in {root}; leave out finished-only")
         if failures:
-            tell_failures(failures, root, Console(stderr=True))
             raise EnvironmentFailure(
                 f"{len(failures)} of {len(grid.experiments())} experiments failed; the others are "
                 "kept, the same command tries again"
@@ -167,7 +168,7 @@ class PaperTable(Study):
         table, text = self.out / "table.csv", self.out / "table.md"
         write_rows(table, found)
         write_rows(self.out / "table-runs.csv", run_rows(runs))
-        text.write_text(markdown(found, self.steps))
+        write_file(text, markdown(found, self.steps).encode())
         if self.json:
             print_json({"cells": [asdict(cell) for cell in found], "summary": summary(found)})
             return
