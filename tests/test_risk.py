@@ -11,7 +11,16 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq, minimize_scalar
 
 from mvpi.errors import InputError
-from mvpi.risk import CVaR, Entropic, MeanVariance, Risk, VarianceBudget, as_risk, parse_risk
+from mvpi.risk import (
+    CVaR,
+    Entropic,
+    MeanVariance,
+    Risk,
+    VarianceBudget,
+    as_risk,
+    learnable,
+    parse_risk,
+)
 
 rewards = st.lists(st.floats(-20, 20, width=32), min_size=1, max_size=8)
 whole_rewards = st.lists(st.integers(-3, 3).map(float), min_size=1, max_size=8)
@@ -311,6 +320,14 @@ def test_a_variance_budget_is_worth_the_mean_when_nothing_is_over_or_the_price_i
 
 def test_a_variance_over_the_limit_costs_its_price():
     assert VarianceBudget(limit=0.25, risk_aversion=2.0).value([1, 3]) == 2.0 - 2.0 * 0.75
+
+
+def test_learning_begins_at_the_price_of_a_policy_whose_mean_is_its_deviation():
+    # Mean s and variance s^2 at a position s: at this price s = sqrt(limit) is the best one.
+    priced = learnable(VarianceBudget(limit=0.36))
+    s = np.linspace(0.0, 2.0, 2_001)
+    assert s[np.argmax(s - priced.risk_aversion * s**2)] == pytest.approx(0.6)
+    assert learnable(VarianceBudget(0.36, risk_aversion=0.1)) == VarianceBudget(0.36, 0.1)
 
 
 # A user's own measure

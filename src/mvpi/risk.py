@@ -164,9 +164,9 @@ class Entropic(Risk):
 class VarianceBudget(Risk):
     """The largest `E[R]` with `Var(R) <= limit`: mean-variance at a risk aversion to be found.
 
-    `risk_aversion` is the current price of variance, 0 to begin with; whoever optimises raises
-    it while the variance is above the limit. Rewards are augmented as for
-    `MeanVariance(risk_aversion)`. `value` is the Lagrangian
+    `risk_aversion` is the current price of variance, 0 as long as there is none; whoever optimises
+    raises it while the variance is above the limit, and agents begin with `1 / (2 sqrt(limit))`.
+    Rewards are augmented as for `MeanVariance(risk_aversion)`. `value` is the Lagrangian
     `E[R] - risk_aversion * (Var(R) - limit)`, which at the optimum is the mean.
     """
 
@@ -214,11 +214,18 @@ def as_risk(risk: Risk | float) -> Risk:
 
 
 def learnable(risk: Risk | float) -> Risk:
-    """`as_risk(risk)`, if dual ascent can keep to it: the limit of a budget must be above 0."""
+    """`as_risk(risk)`, ready for dual ascent: the limit of a budget must be above 0.
+
+    A budget without a price gets one to begin with, `1 / (2 sqrt(limit))`: that of a policy which
+    just keeps to the limit where every unit of standard deviation brings one of mean. Begun at 0,
+    learning runs to the riskiest policy first, and the way back from there is long.
+    """
     measure = as_risk(risk)
-    if isinstance(measure, VarianceBudget) and measure.limit <= 0:
+    if not isinstance(measure, VarianceBudget):
+        return measure
+    if measure.limit <= 0:
         raise InputError(f"learning needs a variance limit > 0, got {measure.limit:g}")
-    return measure
+    return replace(measure, risk_aversion=measure.risk_aversion or 0.5 / math.sqrt(measure.limit))
 
 
 def risk_text(risk: Risk) -> str:

@@ -332,4 +332,4 @@ def test_a_variance_budget_raises_its_price() -> None:
     )
     model.learn(1_900)
     price = augmenter_of(model).risk.risk_aversion  # type: ignore[attr-defined]
-    assert price == pytest.approx(0.05)  # one measurement, of more than twice the limit
+    assert price == pytest.approx(0.5 + 0.05)  # one measurement, of more than twice the limit

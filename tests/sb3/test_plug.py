@@ -247,7 +247,7 @@ def test_budgets_follow_the_rollouts() -> None:
     model = PPO_.plugged(VarianceBudget(0.5), Echo(scale=4.0), n_steps=1_024)
     model.learn(2_048)
     price = augmenter_of(model).risk.risk_aversion  # type: ignore[attr-defined]
-    assert price == pytest.approx(2 * 0.05 / np.sqrt(0.5))
+    assert price == pytest.approx((0.5 + 2 * 0.05) / np.sqrt(0.5))
 
 
 # What it relies on.
