@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import warnings
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -13,6 +15,9 @@ from gymnasium.utils.env_checker import check_env
 from mvpi import stats
 from mvpi.envs import EitherWay, RiskyZone, Task
 from mvpi.errors import InputError
+from mvpi.experiments.outcome import Outcome
+from mvpi.report.risky import draw, zone_rows
+from mvpi.report.rows import Finished
 
 TASKS = {
     "NoisyInvertedPendulum": (0.01, False),
@@ -135,3 +140,17 @@ def test_only_what_says_its_forward_reward_goes_either_way() -> None:
     env.reset(seed=0)
     with pytest.raises(InputError, match="reward_forward"):
         env.step(np.zeros(1))
+
+
+def test_the_share_of_one_seed_has_no_interval(tmp_path: Path) -> None:
+    def run(method: str, seed: int, share: float) -> Finished:
+        outcome = Outcome(20, (1.0, 3.0), 0.5, 0.25, (0.0, 1.0), share)
+        return Finished("mvpi/NoisyAnt-v0", method, 0.0, seed, outcome, tmp_path)
+
+    alone, both = zone_rows([run("TD3", 0, 0.4), run("TRVO", 0, 0.2), run("TRVO", 1, 0.6)])
+    assert alone.in_zone == 0.4
+    assert math.isnan(alone.low)
+    assert math.isnan(alone.high)
+    assert (both.low, both.in_zone, both.high) == (0.2, pytest.approx(0.4), 0.6)
+    draw([alone, both], tmp_path / "zone.png")
+    assert (tmp_path / "zone.png").stat().st_size > 10_000

@@ -20,6 +20,7 @@ import numpy as np
 
 from mvpi.agents.run import TIMING
 from mvpi.experiments.experiment import LOG, Experiment
+from mvpi.experiments.outcome import Outcome
 from mvpi.experiments.runner import Event, Runner
 
 GATE = "MVPI_TEST_GATE"
@@ -223,6 +224,17 @@ def results(root: Path, experiment: Experiment) -> dict[str, Any]:
         rows = [{k: v for k, v in row.items() if k != TIMING} for row in csv.DictReader(file)]
     files = {f: (directory / f).read_bytes() for f in ("evaluation.json", "policy.safetensors")}
     return {"metrics.csv": rows, **files}
+
+
+def finish(experiment: Experiment, root: Path, in_zone: float | None = None) -> Path:
+    """The directory the experiment would leave behind, without running it."""
+    directory = root / experiment.name
+    directory.mkdir(parents=True)
+    returns = tuple(float(experiment.seed + i) for i in range(experiment.episodes))
+    Outcome(experiment.steps, returns, 0.5, 0.25, (0.0, 1.0), in_zone).write(directory)
+    header = "steps,return_mean,return_variance,reward_mean,reward_variance"
+    (directory / "metrics.csv").write_text(f"{header}\n{experiment.steps},1.0,2.0,3.0,4.0\n")
+    return directory
 
 
 def stamps(root: Path) -> dict[str, tuple[int, int]]:

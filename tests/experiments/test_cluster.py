@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import io
+import json
 import os
 import random
 import shutil
 import socket
+import sys
 import tempfile
 import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -37,6 +41,8 @@ from mvpi import InputError
 from mvpi.experiments import cluster as cluster_module
 from mvpi.experiments.cluster import _DRIVER, LOCAL, RayRunner
 from mvpi.experiments.local import LocalRunner
+from mvpi.experiments.runner import AT_IT
+from mvpi.locks import lock
 
 # Ray's test cluster forks; other tests may have loaded JAX into this process by then.
 pytestmark = pytest.mark.filterwarnings("ignore:os.fork\\(\\) was called:RuntimeWarning")
@@ -167,7 +173,8 @@ def test_a_killed_runner_takes_its_tasks_along_and_the_next_goes_on(
 
 
 def ends_with_its_runner(root: Path) -> None:
-    wait_for(lambda: not workers(root), "the training process to end", 30.0)
+    wait_for(lambda: not td3().busy(root), "the training process to end", 30.0)
+    assert not workers(root)
     wait_for(lambda: not boards(root), "the driver to tidy up", 30.0)
     assert td3().outcome(root) is None
 
@@ -178,6 +185,50 @@ def test_a_node_that_does_not_see_the_root_says_so(tmp_path: Path) -> None:
     assert state == "failed"
     assert words.startswith(f"the node {os.uname().nodename} does not see {elsewhere};")
     assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_task_starts_nothing_while_another_process_is_at_it(
+    finished: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(*_: Any) -> None:
+        raise PermissionError(13, "Permission denied", "here")
+
+    monkeypatch.setattr(cluster_module.worker, "start", start)
+    order = (td3().record(), str(finished), str(finished), 7)
+    (finished / td3().name / "replay.rows").touch()  # something is left to do
+    with (finished / td3().name / ".experiment").open("w") as file:
+        assert lock(file)
+        assert cluster_module._run(*order) == ("waiting", AT_IT)
+    state, words = cluster_module._run(*order)
+    assert state == "failed"
+    assert words == "its process cannot be started: [Errno 13] Permission denied: 'here'"
+    (finished / td3().name / "replay.rows").unlink()
+    assert cluster_module._run(*order) == ("done", "")
+    assert not (finished / "7").exists()  # it never began
+
+
+def test_the_driver_submits_again_what_has_to_wait_and_says_so_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a Ray whose tasks are over at once."""
+    answers = iter([("waiting", AT_IT), ("waiting", AT_IT), ("done", "")])
+    tasks = iter(range(3))
+    ray = SimpleNamespace(
+        remote=lambda **_: lambda _: SimpleNamespace(remote=lambda *_: next(tasks)),
+        wait=lambda tasks, **_: (tasks, []),
+        get=lambda _: next(answers),
+        exceptions=SimpleNamespace(RayError=RuntimeError),
+    )
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.setattr(cluster_module, "BUSY_WAIT", 0.1)
+    monkeypatch.setattr(cluster_module, "_LOOK", 0.05)
+    news = io.StringIO()
+    order = cluster_module._Order("", str(tmp_path), str(tmp_path), [td3().record()])
+    cluster_module._watch(order, news)
+    assert [json.loads(line) for line in news.getvalue().splitlines()] == [
+        [0, "waiting", AT_IT],
+        [0, "done", ""],
+    ]
 
 
 # ---- no cluster -----------------------------------------------------------------------------
@@ -266,6 +317,19 @@ def test_closing_cancels_the_tasks(tmp_path: Path, nodes: Nodes, gate: Gate) -> 
     at_the_gate(gate, tmp_path, td3())
     events.close()  # type: ignore[attr-defined]
     ends_with_its_runner(tmp_path)
+
+
+@pytest.mark.slow
+def test_what_another_process_is_at_is_waited_for(tmp_path: Path, nodes: Nodes, gate: Gate) -> None:
+    gate.close()
+    first = InBackground(LocalRunner(1), [td3()], tmp_path)
+    (process,) = at_the_gate(gate, tmp_path, td3())
+    second = InBackground(RayRunner(nodes.address), [td3()], tmp_path)
+    wait_for(lambda: second.events, "the second to wait")
+    gate.open()
+    assert told(first.end()) == {td3().name: ["running", "done"]}
+    assert told(second.end()) == {td3().name: ["waiting", "done"]}
+    assert gate.reached == {process}
 
 
 @pytest.mark.slow

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import pickle
 import random
 import shutil
 import signal
@@ -19,6 +22,7 @@ from small import (
     Gate,
     InBackground,
     at_the_gate,
+    finish,
     kill,
     ppo,
     reason,
@@ -32,10 +36,12 @@ from small import (
 )
 
 from mvpi import InputError
+from mvpi.agents.run import RunDirectory
 from mvpi.experiments import local
 from mvpi.experiments.experiment import Experiment
 from mvpi.experiments.local import LocalRunner
-from mvpi.experiments.runner import ATTEMPTS, ended
+from mvpi.experiments.runner import AT_IT, ATTEMPTS, ended
+from mvpi.locks import lock
 
 BASE = Experiment("td3", "Hopper-v4", 1.0, 0, 1_000)
 
@@ -92,6 +98,15 @@ def test_an_experiment_keeps_the_settings_it_was_made_with() -> None:
     experiment = replace(BASE, settings=settings)
     settings["gamma"] = 0.5
     assert experiment.settings == {"gamma": 0.9}
+    with pytest.raises(TypeError, match="does not support item assignment"):
+        experiment.settings["gamma"] = 0.5  # type: ignore[index]
+
+
+def test_equal_experiments_are_one_in_a_set_also_after_a_journey() -> None:
+    experiment = replace(BASE, settings={"hidden": [64, 64]})
+    other = pickle.loads(pickle.dumps(experiment))
+    assert other == experiment
+    assert len({BASE, experiment, other}) == 2
 
 
 @pytest.mark.parametrize(
@@ -126,6 +141,33 @@ def test_a_process_that_is_killed_again_and_again_is_given_up(tmp_path: Path) ->
     assert [e.state for e in events] == ["waiting"] * (ATTEMPTS - 1) + ["failed"]
     assert events[-1].reason == f"its process was ended by SIGSEGV, {ATTEMPTS} times"
     assert ended(replace(BASE, seed=1), -signal.SIGSEGV, tmp_path, kills).state == "waiting"
+
+
+def test_a_signal_without_a_name_has_its_number(tmp_path: Path) -> None:
+    number = signal.SIGRTMIN + 3
+    event = ended(BASE, -number, tmp_path, Counter())
+    assert event.reason == f"its process was ended by signal {number}"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"steps": 999}, "is damaged: it has 100 episodes after 999 steps, the experiment 100"),
+        ({"returns": [1.0, 2.0]}, "is damaged: it has 2 episodes after 1000 steps, the experiment"),
+        ({"format": 2}, "was written by a newer mvpi; update this one"),
+        ({"format": "1"}, "is damaged: format must be a whole number >= 1, got '1'"),
+        ({"format": None}, "is damaged: format must be a whole number >= 1, got None"),
+    ],
+)
+def test_an_outcome_of_something_else_is_refused(
+    tmp_path: Path, change: dict[str, Any], words: str
+) -> None:
+    file = finish(BASE, tmp_path) / "evaluation.json"
+    assert BASE.outcome(tmp_path) is not None
+    file.write_text(json.dumps(json.loads(file.read_text()) | change))
+    with pytest.raises(InputError) as caught:
+        BASE.outcome(tmp_path)
+    assert str(caught.value).startswith(f"{file} {words}")
 
 
 # ---- nothing in the way ---------------------------------------------------------------------
@@ -174,6 +216,34 @@ def test_a_failure_is_told_with_its_reason_and_does_not_stop_the_others(
     assert results(tmp_path, sound) == results(undisturbed, sound)
 
 
+def test_an_experiment_that_cannot_be_started_does_not_stop_the_others(finished: Path) -> None:
+    (finished / td3().name / "replay.rows").touch()  # something is left to do
+    shutil.rmtree(finished / ppo().name)
+    (finished / ppo().name).touch()
+    events = list(LocalRunner(1)([ppo(), td3()], finished))
+    assert told(events) == {ppo().name: ["failed"], td3().name: ["running", "done"]}
+    words = reason(events, ppo(), "failed")
+    assert words.startswith("its process cannot be started: ")
+    assert words.endswith(f"File exists: '{finished / ppo().name}'")
+
+
+def test_a_file_system_without_locks_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_locks(*_: Any) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr("fcntl.flock", no_locks)
+    words = "No locks available; this file system cannot lock files: use another directory"
+    with pytest.raises(InputError, match=words):
+        RunDirectory(tmp_path, {})
+    with pytest.raises(InputError, match=words):
+        BASE.run(tmp_path)
+    events = list(LocalRunner(1)([BASE], tmp_path))
+    assert told(events) == {BASE.name: ["failed"]}
+    assert reason(events, BASE, "failed").endswith(words)
+
+
 # ---- attacks --------------------------------------------------------------------------------
 
 
@@ -209,7 +279,8 @@ def test_a_killed_runner_takes_its_workers_along_and_the_next_one_goes_on(
     at_the_gate(gate, finished, td3())
     runner.send_signal(number)
     assert runner.wait() == -number
-    wait_for(lambda: not workers(finished), "workers to end with their runner", 20.0)
+    wait_for(lambda: not td3().busy(finished), "workers to end with their runner", 20.0)
+    assert not workers(finished)
     gate.open()
     events = list(LocalRunner(2)([td3(), ppo()], finished))
     assert told(events) == {ppo().name: ["done"], td3().name: ["running", "done"]}
@@ -234,11 +305,29 @@ def test_two_runners_at_once_share_the_work(
     assert results(tmp_path, td3()) == results(undisturbed, td3())
 
 
+def test_what_another_process_is_at_is_told_once_and_costs_no_process(
+    finished: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "BUSY_WAIT", 0.1)
+    monkeypatch.setattr(local.worker, "start", lambda *_: pytest.fail("a process was started"))
+    directory = finished / td3().name
+    (directory / "replay.rows").touch()  # something is left to do
+    with (directory / ".experiment").open("w") as file:
+        assert lock(file)
+        work = InBackground(LocalRunner(1), [td3()], finished)
+        wait_for(lambda: work.events, "the runner to wait")
+        time.sleep(1.0)  # the lock is tried a few times
+        (directory / "replay.rows").unlink()
+    assert told(work.end()) == {td3().name: ["waiting", "done"]}
+    assert reason(work.events, td3(), "waiting") == AT_IT
+
+
 def test_closing_stops_workers_at_a_checkpoint(tmp_path: Path, gate: Gate) -> None:
     gate.close()
     events = LocalRunner(1)([td3(), ppo()], tmp_path)
     assert next(events).state == "running"
-    at_the_gate(gate, tmp_path, td3())
+    (process,) = at_the_gate(gate, tmp_path, td3())
+    assert b"\0JAX_PLATFORMS=cpu\0" in Path(f"/proc/{process}/environ").read_bytes()
     opened = threading.Timer(0.5, gate.open)
     opened.start()
     events.close()  # type: ignore[attr-defined]

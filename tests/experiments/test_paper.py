@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from small import finish
 
-from mvpi.commands.overview import Overview
+from mvpi.commands.overview import Overview, run_experiments
+from mvpi.commands.paper import PaperCurves, PaperRisky, PaperTable
 from mvpi.errors import InputError
 from mvpi.experiments.experiment import Experiment
-from mvpi.experiments.paper import METHODS, TASKS, Grid
+from mvpi.experiments.paper import METHODS, PUBLISHED, RISK_AVERSIONS, TASKS, Grid
 from mvpi.experiments.runner import Event
 
 
 def test_the_whole_grid_of_the_paper() -> None:
-    experiments = Grid(risk_aversions=(0.5, 1.0, 2.0)).experiments()
+    experiments = Grid().experiments()
     # TD3 knows no risk aversion: one run serves all three.
     assert len(experiments) == 8 * 10 * (1 + 5 * 3)
     assert len({e.identity for e in experiments}) == len(experiments)
@@ -23,6 +26,9 @@ def test_the_whole_grid_of_the_paper() -> None:
     assert {e.steps for e in experiments} == {10**6}
     assert {e.episodes for e in experiments} == {100}
     assert [e.seed for e in experiments] == sorted(e.seed for e in experiments)
+    assert PaperCurves().risk_aversions == PaperTable().risk_aversions == RISK_AVERSIONS
+    assert list(RISK_AVERSIONS) == list(PUBLISHED)
+    assert PaperRisky().risk_aversions == (1.0,)  # of other papers
 
 
 def test_the_protocol_of_the_paper_is_the_default_of_every_algorithm() -> None:
@@ -72,3 +78,39 @@ def test_the_overview_counts_and_estimates(tmp_path: Path) -> None:
     overview.update(Event(slow[1], "failed", "no reason"), now=120.0)
     overview.update(Event(slow[2], "waiting", "killed"), now=121.0)
     assert str(overview) == "4 of 6 done, 0 running, 1 failed, 0:00:50 left"
+
+
+def test_the_estimate_is_of_the_steps_that_were_made_here(tmp_path: Path) -> None:
+    resumed, elsewhere, judged, begun, fresh = (
+        Experiment("td3", "Hopper-v4", 1.0, seed, 1_000) for seed in range(5)
+    )
+    for experiment, steps in ((resumed, 900), (begun, 400)):
+        (tmp_path / experiment.name).mkdir()
+        (tmp_path / experiment.name / "metrics.csv").write_text(f"steps\n{steps}\n")
+    finish(judged, tmp_path)
+    overview = Overview([resumed, elsewhere, judged, begun, fresh], done=0, root=tmp_path)
+    overview.update(Event(elsewhere, "waiting", "another process is at it"), now=0.0)
+    overview.update(Event(elsewhere, "done"), now=1.0)
+    overview.update(Event(judged, "running"), now=1.0)  # only its final episodes are left
+    overview.update(Event(judged, "done"), now=3.0)
+    assert overview.remaining() is None
+    overview.update(Event(resumed, "running"), now=3.0)
+    overview.update(Event(resumed, "done"), now=13.0)  # 100 steps in 10 seconds
+    assert overview.remaining() == pytest.approx((600 + 1_000) * 0.1)
+
+
+@pytest.mark.parametrize("end", [KeyboardInterrupt(), InputError("lost the cluster"), OSError(28)])
+def test_failures_are_told_however_it_ends(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], end: BaseException
+) -> None:
+    experiment = Experiment("td3", "Hopper-v4", 1.0, 0, 1_000)
+
+    def runner(experiments: Sequence[Experiment], root: Path) -> Iterator[Event]:
+        yield Event(experiments[0], "failed", "a wheel came off")
+        raise end
+
+    with pytest.raises(type(end)):
+        run_experiments([experiment], tmp_path, runner, quiet=True)
+    told = capsys.readouterr().err
+    assert told.startswith(f"failed: {experiment.name}: a wheel came off (log: {tmp_path}")
+    assert told.count("\n") == 1

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from small import PATIENCE, wait_for, workers
+from small import PATIENCE, finish, wait_for, workers
 
 from mvpi import cli, stats
 from mvpi.experiments.paper import Grid
@@ -21,9 +23,31 @@ SHORT = ("--steps", "300", "--evaluation-every", "100", "--evaluation-episodes",
 
 def study(experiment: str, out: Path, *options: str) -> list[str]:
     return [
-        "paper", experiment, "--tasks", TASK, "--final-episodes", "4", "--out", str(out),
-        *SHORT, *options,
+        "paper", experiment, "--tasks", TASK, "--risk-aversions", "1", "--final-episodes", "4",
+        "--out", str(out), *SHORT, *options,
     ]  # fmt: skip
+
+
+GRID = Grid(
+    (TASK,),
+    ("TD3", "MVPI-TD3"),
+    (1.0,),
+    seeds=2,
+    steps=300,
+    episodes=4,
+    settings={"evaluation_every": 100, "evaluation_episodes": 2},
+)
+CHOSEN = ("--methods", *GRID.methods, "--seeds", "2", "--action-noise", "0.1", "--finished-only")
+
+
+def finish_all(out: Path, in_zone: float | None = None) -> list[Path]:
+    """The directories of a study that was not run."""
+    return [finish(experiment, out / "runs", in_zone) for experiment in GRID.experiments()]
+
+
+def lines(file: Path) -> list[dict[str, str]]:
+    with file.open(newline="") as rows:
+        return list(csv.DictReader(rows))
 
 
 def test_curves_and_table_share_their_runs(
@@ -34,9 +58,8 @@ def test_curves_and_table_share_their_runs(
     told = capsys.readouterr()
     assert "2 of 2 done" in told.err
     assert "curves-1.png" in told.out
-    settings = {"evaluation_every": 100, "evaluation_episodes": 2}
-    grid = Grid((TASK,), ("TD3", "MVPI-TD3"), seeds=1, steps=300, episodes=4, settings=settings)
-    runs = finished(grid, tmp_path / "runs")
+    runs, unreadable = finished(replace(GRID, seeds=1), tmp_path / "runs")
+    assert not unreadable
     written = [(run.directory / "evaluation.json").stat().st_mtime_ns for run in runs]
 
     cli.main(study("table", tmp_path, *chosen, "--json"))
@@ -65,10 +88,9 @@ def test_curves_and_table_share_their_runs(
 def test_a_failure_is_told_at_the_end_and_the_rest_is_shown(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    options = ["paper", "curves", "--methods", "TRVO", "--seeds", "1", "--final-episodes", "2"]
-    tasks = ["--tasks", "small:Broken-v0", TASK, "--out", str(tmp_path)]
+    tasks = ("--tasks", "small:Broken-v0", TASK)
     with pytest.raises(SystemExit) as stopped:
-        cli.main([*options, *tasks, *SHORT])
+        cli.main(study("curves", tmp_path, "--methods", "TRVO", "--seeds", "1", *tasks))
     told = capsys.readouterr()
     assert stopped.value.code == 1
     assert "1 of 2 experiments failed" in told.err
@@ -76,6 +98,88 @@ def test_a_failure_is_told_at_the_end_and_the_rest_is_shown(
     assert "log.txt" in told.err
     assert "Traceback" not in told.err
     assert (tmp_path / "curves-1.png").exists()
+
+
+@pytest.mark.parametrize("experiment", ["curves", "table", "risky"])
+def test_a_damaged_outcome_is_left_out_and_told_at_the_end(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], experiment: str
+) -> None:
+    out = tmp_path / "x[" / ("a]" * 60)  # neither markup nor two lines
+    _, _, damaged, _ = finish_all(out, in_zone=0.25)
+    (damaged / "evaluation.json").write_text("{")
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(study(experiment, out, *CHOSEN))
+    assert stopped.value.code == 1
+    told = capsys.readouterr()
+    assert f"\nWrote {out}/" in f"\n{told.out}"
+    first, last = told.err.splitlines()
+    assert first.startswith(f"failed: {damaged.name}: {damaged}/evaluation.json is damaged: ")
+    assert last.startswith("mvpi: 1 of 4 experiments failed; ")
+    rows = lines(out / ("table-runs.csv" if experiment == "table" else "runs.csv"))
+    assert [(row["method"], row["seed"]) for row in rows] == [
+        ("TD3", "0"),
+        ("MVPI-TD3", "0"),
+        ("MVPI-TD3", "1"),
+    ]
+
+
+@pytest.mark.parametrize("metrics", ["", "steps,return_mean\nx,1\n"])
+def test_damaged_curves_are_left_out_and_told_at_the_end(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], metrics: str
+) -> None:
+    damaged, *others = finish_all(tmp_path)
+    (damaged / "metrics.csv").write_text(metrics)
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(study("curves", tmp_path, *CHOSEN, "--json"))
+    assert stopped.value.code == 1
+    told = capsys.readouterr()
+    assert len(json.loads(told.out)["rows"]) == 3
+    assert told.err.startswith(f"failed: {damaged.name}: {damaged}/metrics.csv is damaged: ")
+    assert len(lines(tmp_path / "curves.csv")) == 3
+    assert len(lines(tmp_path / "runs.csv")) == 4
+    for other in others:
+        (other / "metrics.csv").write_text(metrics)
+    with pytest.raises(SystemExit):
+        cli.main(study("curves", tmp_path, *CHOSEN))
+    told = capsys.readouterr()
+    assert told.out == "Wrote runs.csv and curves.csv.\n"
+    assert "4 of 4 experiments failed" in told.err
+
+
+def test_without_the_baseline_there_is_no_table_and_what_is_damaged_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for directory in finish_all(tmp_path):
+        if "risk-0.0" in directory.name:
+            (directory / "evaluation.json").write_text("{}")
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(study("table", tmp_path, *CHOSEN))
+    assert stopped.value.code == 2
+    *failed, last = capsys.readouterr().err.splitlines()
+    assert [line.endswith("log.txt)") for line in failed] == [True, True]
+    assert last == "mvpi: the table needs finished runs of TD3 and of another method on one task"
+
+
+def test_one_seed_has_no_interval(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    finish_all(tmp_path, in_zone=0.25)
+    chosen = study("risky", tmp_path, *CHOSEN, "--seeds", "1")
+    cli.main(chosen)
+    shown = capsys.readouterr().out
+    assert "25%" in shown
+    assert " to " not in shown
+    cli.main([*chosen, "--json"])
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert [(row["in_zone"], row["low"], row["high"]) for row in rows] == [(0.25, None, None)] * 2
+
+
+def test_a_task_without_a_zone_is_refused_before_anything_is_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(["paper", "risky", "--tasks", "InvertedPendulum-v4", "--out", str(tmp_path)])
+    assert stopped.value.code == 2
+    assert "InvertedPendulum-v4 has no noisy zone" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
 
 
 def test_ctrl_c_says_that_the_same_command_goes_on(tmp_path: Path) -> None:
@@ -94,6 +198,8 @@ def test_ctrl_c_says_that_the_same_command_goes_on(tmp_path: Path) -> None:
     ("options", "message"),
     [
         (["--methods", "SAC"], "methods must be among"),
+        (["--methods", "TD3"], "the table needs TD3 and another method, got TD3"),
+        (["--methods", "TRVO", "MVP"], "the table needs TD3 and another method, got TRVO, MVP"),
         (["--risk-aversions", "-1"], "risk aversion must be > 0"),
         (["--seeds", "0"], "seeds must be a whole number >= 1, got 0"),
         (["--steps", "0"], "steps must be a whole number >= 1, got 0"),
@@ -103,6 +209,8 @@ def test_ctrl_c_says_that_the_same_command_goes_on(tmp_path: Path) -> None:
         (["--evaluation-every", "0"], "evaluation_every must be a whole number >= 1"),
         (["--tasks", "NoSuchTask-v4"], "environment 'NoSuchTask-v4' cannot be made"),
         (["--finished-only"], "no run of this study is finished"),
+        (["--finished-only", "--workers", "2"], "--finished-only runs nothing; leave it out"),
+        (["--finished-only", "--ray", "auto"], "--finished-only runs nothing; leave it out"),
     ],
 )
 def test_mistakes_are_one_line(

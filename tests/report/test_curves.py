@@ -23,7 +23,7 @@ from mvpi.report.rows import (
 )
 
 PNG = b"\x89PNG\r\n\x1a\n"
-GRID = Grid(("Hopper-v4", "Ant-v4"), ("TD3", "MVPI-TD3"), (0.5, 1.0), seeds=2, steps=20)
+GRID = Grid(("Hopper-v4", "Ant-v4"), ("TD3", "MVPI-TD3"), (0.5, 1.0), seeds=2, steps=20, episodes=2)
 
 
 def row(steps: int, value: float, *, seed: int = 0, method: str = "TD3") -> CurveRow:
@@ -54,10 +54,29 @@ def test_a_band_is_the_mean_and_its_standard_error() -> None:
     )
 
 
-def test_one_seed_has_no_band_and_missing_evaluations_are_left_out() -> None:
+def test_one_seed_has_no_band() -> None:
     assert curves.band([row(10, 1.0)], curves.mean_return).tolist() == [[10, 1.0, 0.0]]
-    uneven = [row(10, 1.0), row(10, 3.0, seed=1), row(20, 9.0)]
-    assert curves.band(uneven, curves.mean_return)[:, 0].tolist() == [10]
+
+
+def test_curves_are_averaged_over_the_seeds_that_got_so_far() -> None:
+    rows = [row(10, 1.0), row(20, 3.0), row(30, 5.0), row(20, 3.0, seed=1), row(10, 3.0, seed=1)]
+    expected = [[10, 2.0, 1.0], [20, 3.0, 0.0], [30, 5.0, 0.0]]
+    assert curves.band(rows, curves.mean_return).tolist() == expected
+
+
+def test_seeds_may_be_evaluated_at_other_steps() -> None:
+    """The second is at 2 halfway between its evaluations."""
+    rows = [row(20, 4.0), row(10, 1.0, seed=1), row(30, 3.0, seed=1)]
+    assert curves.band(rows, curves.mean_return).tolist() == [[10, 1, 0], [20, 3, 1], [30, 3, 0]]
+
+
+@pytest.mark.parametrize("count", [400, 401, 1_000, 1_003])
+def test_long_curves_are_averaged_to_their_very_end(count: int) -> None:
+    at = np.arange(count, dtype=float)
+    found = curves.smoothed(np.column_stack([at, 2 * at, np.ones(count)]))
+    every = max(1, count // len(found))
+    assert len(found) in range(200, 401)
+    assert found[-1].tolist() == pytest.approx([at[-every:].mean(), 2 * at[-every:].mean(), 1.0])
 
 
 def test_the_objective_of_a_step() -> None:
@@ -66,7 +85,7 @@ def test_the_objective_of_a_step() -> None:
 
 def test_finished_runs_come_once_each(tmp_path: Path) -> None:
     finish(GRID, tmp_path)
-    runs = finished(GRID, tmp_path)
+    runs, _ = finished(GRID, tmp_path)
     assert len(runs) == len(GRID.experiments()) == 2 * (1 + 2) * 2
     assert len({run.key for run in runs}) == len(runs)
     assert {run.risk_aversion for run in runs if run.method == "TD3"} == {0.0}
@@ -80,7 +99,7 @@ def test_finished_runs_come_once_each(tmp_path: Path) -> None:
 
 def test_rows_are_read_back_as_they_were(tmp_path: Path) -> None:
     finish(GRID, tmp_path)
-    rows = run_rows(finished(GRID, tmp_path))
+    rows = run_rows(finished(GRID, tmp_path)[0])
     write_rows(tmp_path / "rows.csv", rows)
     with (tmp_path / "rows.csv").open() as file:
         there = list(csv.DictReader(file))
@@ -92,7 +111,7 @@ def test_rows_are_read_back_as_they_were(tmp_path: Path) -> None:
 def test_damaged_metrics_are_told_by_name(tmp_path: Path, text: str) -> None:
     finish(GRID, tmp_path, metrics=text)
     with pytest.raises(InputError, match=r"metrics\.csv"):
-        curve_rows(finished(GRID, tmp_path))
+        curve_rows(finished(GRID, tmp_path)[0])
 
 
 @pytest.mark.parametrize("tasks", [1, 3, 8])

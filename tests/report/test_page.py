@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import random
 import re
 import shutil
@@ -27,7 +28,7 @@ from mvpi.report import words
 from mvpi.report.comparison import COLUMNS, OF_ROWS, Comparison, efficient, estimates
 from mvpi.report.groups import agent_name, sections
 from mvpi.report.page import render
-from mvpi.report.plots import mean_curve, styles
+from mvpi.report.plots import styles
 from mvpi.report.runs import read_runs
 
 
@@ -87,7 +88,7 @@ def test_numbers_are_means_over_seeds_of_the_statistics_of_each(tmp_path: Path) 
     rewards = [rng.normal(s, 1, size=999) for s in range(3)]
     for s in range(3):
         write_run(tmp_path / str(s), seed=s, returns=returns[s].tolist(), rewards=rewards[s])
-    found = only_section(tmp_path).estimates["TD3"]
+    (found,) = only_section(tmp_path).estimates.values()
     for name, statistic in STATISTICS.items():
         assert found[name].value == pytest.approx(np.mean([statistic(x) for x in returns]))
     assert found["worst"].value == np.concatenate(returns).min()
@@ -185,7 +186,8 @@ def test_best_values_and_changes(tmp_path: Path) -> None:
     write_run(tmp_path / "a", returns=[10.0, 30.0])
     write_run(tmp_path / "b", risk="1.0", returns=[14.0, 16.0])
     found = only_section(tmp_path)
-    assert [found.best(column) for column in COLUMNS[:2]] == [{"TD3"}, {"MVPI-TD3, λ = 1"}]
+    neutral, averse = (agent.key for agent in found.section.agents)
+    assert [found.best(column) for column in COLUMNS[:2]] == [{neutral}, {averse}]
     text = Page(page_of(tmp_path)).text
     assert "\N{MINUS SIGN}25%" in text  # the mean, from 20 to 15
     assert "\N{MINUS SIGN}90%" in text  # the deviation, from 10 to 1
@@ -213,14 +215,21 @@ def test_rewards_and_returns_that_never_change(tmp_path: Path) -> None:
     assert "do not tell the two apart" in text
 
 
-def test_curves_are_averaged_over_the_seeds_that_got_so_far(tmp_path: Path) -> None:
-    write_run(tmp_path / "a", seed=0, curve=[(10, 1.0), (20, 3.0), (30, 5.0)])
-    write_run(tmp_path / "b", seed=1, curve=[(10, 3.0), (20, 3.0)])
-    (agent,) = only_section(tmp_path).section.agents
-    steps, mean, error = mean_curve(agent)
-    assert steps.tolist() == [10, 20, 30]
-    assert mean.tolist() == [2.0, 3.0, 5.0]
-    assert error.tolist() == [1.0, 0.0, 0.0]
+def test_a_change_too_small_to_show_is_none(tmp_path: Path) -> None:
+    write_run(tmp_path / "a", returns=[9_000.0, 11_000.0])
+    write_run(tmp_path / "b", risk="1.0", returns=[8_999.0, 11_000.0])
+    text = Page(page_of(tmp_path)).text
+    assert "left its mean unchanged (10,000)" in text
+    assert "0.0%" not in text
+
+
+def test_runs_may_differ_in_the_number_of_their_episodes(tmp_path: Path) -> None:
+    write_run(tmp_path / "a", returns=[0.0, 2.0])
+    write_run(tmp_path / "b", seed=1, returns=[3.0, 6.0, 9.0])
+    (found,) = only_section(tmp_path).estimates.values()
+    assert found["mean"].value == (1.0 + 6.0) / 2
+    assert found["deviation"].value == pytest.approx((1.0 + math.sqrt(6.0)) / 2)
+    assert "judged by 2 to 3 final episodes per seed" in Page(page_of(tmp_path)).text
 
 
 # Groups
@@ -241,6 +250,7 @@ def test_curves_are_averaged_over_the_seeds_that_got_so_far(tmp_path: Path) -> N
         ("ppo", "entropic:0.5", "TRVO (MVPI-PPO), entropic 0.5"),
         ("td3", "budget:0.5:0.0", "MVPI-TD3, variance ≤ 0.5"),
         ("td3", "Mine(3)", "MVPI-TD3, Mine(3)"),
+        ("td3", "1.0000001", "MVPI-TD3, λ = 1.0000001"),
     ],
 )
 def test_agents_are_called_as_in_the_paper(algorithm: str, risk: str, name: str) -> None:
@@ -264,6 +274,85 @@ def test_names_tell_what_differs_and_nothing_else(tmp_path: Path) -> None:
     base = hopper.baseline(hopper.agents[3])
     assert base is not None
     assert base.label == "TD3 (tau = 0.01, 1,000,000 steps)"
+
+
+def test_agents_of_one_name_are_kept_apart(tmp_path: Path) -> None:
+    """All of these measures are the mean, and the paper has one name for them."""
+    means = {"0.0": 10.0, "cvar:1.0:1.0": 20.0, "entropic:0.0": 30.0}
+    for risk, mean in means.items():
+        write_run(tmp_path / risk, "ppo", risk, returns=[mean - 1, mean + 1])
+    write_run(tmp_path / "averse", "ppo", "1.0", returns=[9.0, 10.0])
+    found = only_section(tmp_path)
+    *neutral, averse = found.section.agents
+    assert [agent.label for agent in neutral] == [f"PPO (risk = {risk})" for risk in means]
+    assert [found.estimates[agent.key]["mean"].value for agent in neutral] == [10.0, 20.0, 30.0]
+    assert found.section.baseline(averse) == neutral[0]
+    text = page_of(tmp_path)
+    shown = Page(text).text.replace("\N{NO-BREAK SPACE}", " ")
+    assert all(shown.count(agent.label) >= 3 for agent in neutral)  # legend, table, settings
+    legend = re.search(r'<ul class="legend".*?</ul>', text, flags=re.DOTALL)
+    assert legend is not None
+    assert len(set(re.findall(r'stroke="(#[0-9a-f]{6})"', legend[0]))) == 4
+
+
+def test_environments_that_differ_a_little_have_other_titles(tmp_path: Path) -> None:
+    write_run(tmp_path / "a", action_noise=0.1)
+    write_run(tmp_path / "b", action_noise=0.1 + 1e-9)
+    assert [section.title for section in sections(read_runs([tmp_path])[0])] == [
+        "Hopper-v4, action noise 0.1",
+        "Hopper-v4, action noise 0.100000001",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("averse", "told"),
+    [
+        ({}, ""),
+        ({"steps": 300}, " (200 against 300 steps)"),
+        ({"tau": 0.5}, " (other settings)"),
+        ({"steps": 300, "tau": 0.5}, " (200 against 300 steps, other settings)"),
+    ],
+)
+def test_a_baseline_that_differs_in_more_than_risk_is_told(
+    averse: dict[str, Any], told: str, tmp_path: Path
+) -> None:
+    write_run(tmp_path / "a", steps=200)
+    write_run(tmp_path / "b", risk="1.0", **{"steps": 200} | averse)
+    text = Page(page_of(tmp_path)).text.replace("\N{NO-BREAK SPACE}", " ")
+    assert f"Against TD3{told}, MVPI-TD3, λ = 1 " in text
+    sentence = f"MVPI-TD3, λ = 1 is compared with TD3 although they differ: {told[2:-1]}."
+    assert (sentence in text) == bool(told)
+    assert ("although they differ" in text) == bool(told)
+
+
+def test_baselines_that_differ_are_counted_where_there_are_many(tmp_path: Path) -> None:
+    write_run(tmp_path / "base")
+    for lam in range(1, 5):
+        write_run(tmp_path / str(lam), risk=f"{lam}.0", **({"tau": 0.5} if lam == 4 else {}))
+    text = words.summary(only_section(tmp_path))
+    assert "a risk-neutral agent to compare with, 1 of them one of other settings or steps." in text
+
+
+def test_several_baselines_none_of_which_fits_are_told(tmp_path: Path) -> None:
+    write_run(tmp_path / "a", tau=0.1)
+    write_run(tmp_path / "b", tau=0.2)
+    write_run(tmp_path / "c", risk="1.0", tau=0.3)
+    why = "there are several risk-neutral agents of the same algorithm, all with other settings"
+    told = f"Not compared: MVPI-TD3, λ = 1; {why} or steps."
+    assert told in words.summary(only_section(tmp_path))
+    write_run(tmp_path / "d", risk="2.0", tau=0.2)
+    text = words.summary(only_section(tmp_path))
+    assert told in text
+    assert "Against TD3 (tau = 0.2), MVPI-TD3, λ = 2 " in text
+
+
+def test_no_baseline_and_nothing_to_compare_are_told(tmp_path: Path) -> None:
+    write_run(tmp_path / "a", "mvp", "1.0")
+    nothing = "There is no risk-neutral agent of the same algorithm to compare with."
+    assert nothing in words.summary(only_section(tmp_path / "a"))
+    write_run(tmp_path / "b")
+    assert nothing in words.summary(only_section(tmp_path))
+    assert "There is no risk-averse agent" in words.summary(only_section(tmp_path / "b"))
 
 
 def test_seeds_are_repetitions_and_copies_are_not(tmp_path: Path) -> None:
@@ -519,6 +608,61 @@ def test_one_damaged_run_does_not_hide_the_others(
     assert f"{bad} is damaged" in Page(out.read_text()).text
 
 
+def test_a_run_that_cannot_be_read_does_not_hide_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good, bad = write_run(tmp_path / "good"), write_run(tmp_path / "bad", seed=1)
+    read = Path.read_bytes
+
+    def refuse(path: Path) -> bytes:
+        if path.parent == bad:
+            raise PermissionError(13, "Permission denied", str(path))
+        return read(path)
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    ((run,), (note,)) = read_runs([tmp_path])
+    assert run.directory == good
+    assert note == f"{bad} cannot be read: Permission denied"
+    with pytest.raises(InputError, match="bad cannot be read: Permission denied"):
+        read_runs([bad])
+
+
+def test_a_directory_that_cannot_be_read_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_run(tmp_path / "good")
+    (tmp_path / "locked").mkdir()
+    scandir = os.scandir
+
+    def refuse(path: str) -> Any:
+        if Path(path).name == "locked":
+            raise PermissionError(13, "Permission denied", path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    runs, notes = read_runs([tmp_path])
+    assert len(runs) == 1
+    assert notes == [f"{tmp_path / 'locked'} cannot be read: Permission denied"]
+    with pytest.raises(InputError, match="locked cannot be read: Permission denied"):
+        read_runs([tmp_path / "locked"])
+
+
+def test_links_to_runs_are_followed_but_not_in_circles(tmp_path: Path) -> None:
+    for seed in (0, 1):
+        write_run(tmp_path / "store" / str(seed), seed=seed)
+    links = tmp_path / "links"
+    links.mkdir()
+    for name, target in (("a", "0"), ("b", "1"), ("again", "1")):
+        (links / name).symlink_to(tmp_path / "store" / target)
+    for name in ("round", "and-round"):  # without an end if one went in
+        (links / name).symlink_to(links)
+    (links / "nowhere").symlink_to(tmp_path / "missing")
+    runs, notes = read_runs([links])
+    assert [run.directory for run in runs] == [links / "a", links / "again"]
+    assert notes == []
+    assert len(read_runs([tmp_path])[0]) == 2
+
+
 def test_mistakes_are_told_in_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -578,6 +722,15 @@ def test_an_evaluation_of_an_older_policy_is_repeated(fresh: Path) -> None:
     ((run,), notes) = read_runs([fresh], episodes=2)
     assert run.outcome == kept == Outcome.read(fresh)
     assert not notes
+
+
+def test_an_evaluation_that_cannot_be_written_is_used_all_the_same(fresh: Path) -> None:
+    (fresh / ".evaluation.json.part").mkdir()  # is in the way of what is written
+    ((run,), (note,)) = read_runs([fresh], episodes=2)
+    assert run.outcome is not None
+    assert run.outcome.returns == tuple(mvpi.evaluate(mvpi.load(fresh), episodes=2).returns)
+    assert note.startswith(f"the evaluation of {fresh} is not kept: ")
+    assert not (fresh / "evaluation.json").exists()
 
 
 def test_a_run_of_an_experiment_is_left_to_it(fresh: Path) -> None:

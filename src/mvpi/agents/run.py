@@ -13,7 +13,6 @@ bytes as a run that was never interrupted.
 from __future__ import annotations
 
 import csv
-import fcntl
 import os
 import signal
 import threading
@@ -39,6 +38,7 @@ from mvpi.agents.files import (
 )
 from mvpi.agents.learner import Learner
 from mvpi.errors import EnvironmentFailure, InputError
+from mvpi.locks import lock
 
 Checkpoint = tuple[Arrays, dict[str, Any], Path]
 OnRow = Callable[[Row], None]
@@ -56,20 +56,17 @@ class RunDirectory:
 
     def __init__(self, path: Path, config: dict[str, Any]) -> None:
         self.path = path
-        lock = path / ".lock"
+        file = path / ".lock"
         try:
             path.mkdir(parents=True, exist_ok=True)
-            if lock.exists() and not lock.is_file():
-                raise InputError(f"{lock} is not a file; use another directory")
-            self._lock = lock.open("w")
+            if file.exists() and not file.is_file():
+                raise InputError(f"{file} is not a file; use another directory")
+            self._lock = file.open("w")
         except OSError as error:
             raise InputError(f"cannot write to the directory {path}: {error.strerror}") from None
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            self._lock.close()
-            raise InputError(f"another process is training in {path}") from None
-        try:
+            if not lock(self._lock):
+                raise InputError(f"another process is training in {path}")
             self._check_config(config)
         except BaseException:
             self.close()

@@ -6,6 +6,8 @@ import json
 import math
 from typing import Any
 
+from mvpi.report.changes import relative_change
+
 
 def print_json(facts: dict[str, Any]) -> None:
     """One JSON object on standard output; numbers that are not finite become null."""
@@ -28,6 +30,6 @@ def number(value: float) -> str:
 
 
 def change(before: float, after: float) -> str:
-    if before == 0:
-        return f"{after - before:+.3g}"
-    return f"{100 * (after - before) / abs(before):+.3g}%"
+    """In percent; from 0, of which nothing is a percentage, the difference."""
+    share = float(relative_change(after, before))
+    return f"{100 * share:+.3g}%" if math.isfinite(share) else f"{after - before:+.3g}"

@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
@@ -14,7 +15,6 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from mvpi.agents.files import read_metrics
-from mvpi.errors import InputError
 from mvpi.experiments.experiment import LOG, Experiment
 from mvpi.experiments.runner import Event, Runner, finished
 
@@ -24,32 +24,46 @@ _LOOK = 2.0
 
 def run_experiments(
     experiments: Sequence[Experiment], root: Path, runner: Runner, *, quiet: bool = False
-) -> list[Event]:
-    """Run what is not finished yet and show how it goes; returns the failures."""
+) -> dict[str, str]:
+    """Run what is not finished yet and show how it goes.
+
+    Returns the failures, by the name of the experiment, with the reason. They are told at the end,
+    however that comes: by Ctrl-C, or because the cluster is lost.
+    """
     root.mkdir(parents=True, exist_ok=True)
     done = {experiment.identity for experiment in finished(experiments, root)}
     left = [e for e in experiments if e.identity not in done]
-    failures: list[Event] = []
+    failures: dict[str, str] = {}
     if left:
         try:
             with _watched(Overview(left, len(done), root), quiet) as tell:
                 for event in runner(left, root):
                     tell(event)
                     if event.state == "failed":
-                        failures.append(event)
+                        failures[event.experiment.name] = event.reason
         except KeyboardInterrupt:
             raise KeyboardInterrupt(
                 "stopped; all that is done is kept, the same command goes on"
             ) from None
+        finally:
+            tell_failures(failures, root)
     return failures
 
 
-def tell_failures(failures: Sequence[Event], root: Path, console: Console) -> None:
-    """What failed, why, and where the whole story is."""
-    for event in failures:
-        log = root / event.experiment.name / LOG
-        text = f"failed: {event.experiment.name}: {event.reason} (log: {log})"
+def tell_failures(failures: Mapping[str, str], root: Path) -> None:
+    """What failed, why, and where the whole story is: a line each, on standard error."""
+    console = Console(stderr=True)
+    for name, reason in failures.items():
+        text = f"failed: {name}: {reason} (log: {root / name / LOG})"
         console.print(text, markup=False, soft_wrap=True)
+
+
+@dataclass(frozen=True)
+class _Start:
+    """When a run began or went on, and how many steps it had by then."""
+
+    time: float
+    steps: int
 
 
 class Overview:
@@ -60,7 +74,7 @@ class Overview:
         self.total = done + len(left)
         self._root = root
         self._left = {experiment.identity: experiment for experiment in left}
-        self._started: dict[str, float] = {}
+        self._started: dict[str, _Start] = {}
         self._side_by_side = 1
         self._seconds: dict[str, float] = defaultdict(float)
         self._steps: dict[str, int] = defaultdict(int)
@@ -73,13 +87,14 @@ class Overview:
         """Take in what happened at the time `now`, in seconds."""
         experiment, identity = event.experiment, event.experiment.identity
         if event.state == "running":
-            self._started[identity] = now
+            self._started[identity] = _Start(now, self.steps_of(experiment))
             self._side_by_side = max(self._side_by_side, len(self._started))
             return
         began = self._started.pop(identity, None)
-        if event.state == "done" and began is not None:
-            self._seconds[experiment.algorithm] += now - began
-            self._steps[experiment.algorithm] += experiment.steps
+        # One that never ran here, or had no steps left, says nothing about how fast they are.
+        if event.state == "done" and began is not None and began.steps < experiment.steps:
+            self._seconds[experiment.algorithm] += now - began.time
+            self._steps[experiment.algorithm] += experiment.steps - began.steps
         self.done += event.state == "done"
         self.failed += event.state == "failed"
         if event.state in ("done", "failed"):
@@ -90,8 +105,8 @@ class Overview:
         try:
             rows = read_metrics(self._root / experiment.name)
             return int(rows[-1]["steps"] or 0) if rows else 0
-        except (InputError, KeyError):
-            return 0  # it has not begun, or is writing
+        except (ValueError, KeyError, OverflowError, OSError):
+            return 0  # it has not begun, or its rows cannot be read
 
     def remaining(self) -> float | None:
         """Seconds for the rest, by what runs of the same algorithm took; None at the beginning."""
@@ -101,9 +116,7 @@ class Overview:
         known = {name: self._seconds[name] / self._steps[name] for name in self._steps}
         work = 0.0
         for experiment in self._left.values():
-            rest = experiment.steps
-            if experiment.identity in self._started:
-                rest -= self.steps_of(experiment)
+            rest = max(0, experiment.steps - self.steps_of(experiment))
             work += rest * known.get(experiment.algorithm, average)
         return work / self._side_by_side
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,12 +21,21 @@ from mvpi.commands.overview import run_experiments, tell_failures
 from mvpi.commands.paper_offline import PaperOffline
 from mvpi.envs import Task
 from mvpi.errors import EnvironmentFailure, InputError
-from mvpi.experiments.paper import BASELINE, COMPARED, METHODS, RISKY_TASKS, TASKS, Grid
+from mvpi.experiments.outcome import share_in_zone
+from mvpi.experiments.paper import (
+    BASELINE,
+    COMPARED,
+    METHODS,
+    RISK_AVERSIONS,
+    RISKY_TASKS,
+    TASKS,
+    Grid,
+)
 from mvpi.experiments.runner import Runner
 
 if TYPE_CHECKING:
     from mvpi.report.risky import ZoneRow
-    from mvpi.report.rows import CurveRow, Finished
+    from mvpi.report.rows import CurveRow, Finished, Unreadable
     from mvpi.report.table import Cell
 
 
@@ -36,8 +47,8 @@ class Study(ABC):
     """Environment ids."""
     methods: tuple[str, ...] = tuple(METHODS)
     """Of TD3, MVPI-TD3, TRVO, MVP, Tamar, Prashanth."""
-    risk_aversions: tuple[float, ...] = (1.0,)
-    """The paper has 0.5, 1 and 2."""
+    risk_aversions: tuple[float, ...] = RISK_AVERSIONS
+    """Of all methods but TD3."""
     seeds: int = 10
     """Runs of everything, with seeds 0, 1, ..."""
     steps: int = 1_000_000
@@ -65,18 +76,22 @@ class Study(ABC):
         from mvpi.report.rows import finished
 
         grid = self._grid()
+        self.check()
         root = self.out / "runs"
-        failures = []
+        failures: dict[str, str] = {}
         if not self.finished_only:
-            for task in self.tasks:  # better now than from a worker
-                Task(task, self.action_noise)().close()
+            for task in self.tasks:
+                self.check_task(task)
             failures = run_experiments(grid.experiments(), root, self._runner(), quiet=self.json)
-            tell_failures(failures, root, Console(stderr=True))
-        runs = finished(grid, root)
-        if runs:
-            self.show(runs, console)
-        elif not failures:
+        runs, unreadable = finished(grid, root)
+        if not (runs or unreadable or failures):
             raise InputError(f"no run of this study is finished in {root}; leave out finished-only")
+        try:
+            if runs:
+                unreadable |= self.show(runs, console)
+        finally:
+            tell_failures({n: why for n, why in unreadable.items() if n not in failures}, root)
+        failures |= unreadable
         if failures:
             raise EnvironmentFailure(
                 f"{len(failures)} of {len(grid.experiments())} experiments failed; the others are "
@@ -84,8 +99,17 @@ class Study(ABC):
             )
 
     @abstractmethod
-    def show(self, runs: Sequence[Finished], console: Console) -> None:
-        """Write tables and figures of the finished runs."""
+    def show(self, runs: Sequence[Finished], console: Console) -> Unreadable:
+        """Write tables and figures of the finished runs; returns those it could not read."""
+
+    def check(self) -> None:
+        """Whether there will be something to show: better known before anything is run."""
+        if self.finished_only and (self.workers is not None or self.ray is not None):
+            raise InputError("--finished-only runs nothing; leave it out, or --workers and --ray")
+
+    def check_task(self, task: str) -> None:
+        """Whether the task can be run: better known now than from a worker."""
+        Task(task, self.action_noise)().close()
 
     def _grid(self) -> Grid:
         return Grid(
@@ -113,25 +137,34 @@ class Study(ABC):
 
         return RayRunner(self.ray)
 
-    def _write_rows(self, runs: Sequence[Finished]) -> list[CurveRow]:
-        """A row for every run in runs.csv, one for every evaluation in curves.csv."""
+    def _write_rows(self, runs: Sequence[Finished]) -> tuple[list[CurveRow], Unreadable]:
+        """A row for every run in runs.csv, one for every evaluation in curves.csv.
+
+        Returns the latter, and the runs whose evaluations cannot be read.
+        """
         from mvpi.report.rows import curve_rows, run_rows, write_rows
 
-        curves = curve_rows(runs)
+        curves: list[CurveRow] = []
+        unreadable: Unreadable = {}
+        for run in runs:
+            try:
+                curves += curve_rows([run])
+            except (InputError, OSError) as error:
+                unreadable[run.directory.name] = str(error)
         write_rows(self.out / "runs.csv", run_rows(runs))
         write_rows(self.out / "curves.csv", curves)
-        return curves
+        return curves, unreadable
 
 
 @dataclass(frozen=True)
 class PaperCurves(Study):
     """Mean return, and J of the per-step reward, against training steps."""
 
-    def show(self, runs: Sequence[Finished], console: Console) -> None:
+    def show(self, runs: Sequence[Finished], console: Console) -> Unreadable:
         from mvpi.report.curves import REWARD_OBJECTIVE, draw, mean_return, reward_objective
         from mvpi.report.rows import compared_at
 
-        curves = self._write_rows(runs)
+        curves, unreadable = self._write_rows(runs)
         figures = []
         for lam in self.risk_aversions:
             rows = compared_at(lam, curves)
@@ -144,11 +177,13 @@ class PaperCurves(Study):
                     figures.append(self.out / f"{name}-{lam:g}.png")
                     draw(chosen, value, label, rf"Training with $\lambda = {lam:g}$", figures[-1])
         if self.json:
-            last = max(row.steps for row in curves)
+            last = max((row.steps for row in curves), default=0)
             ends = [asdict(row) for row in curves if row.steps == last]
             print_json({"rows": ends, "figures": list(map(str, figures))})
-            return
-        console.print(f"Wrote {', '.join(map(str, figures))}, runs.csv and curves.csv.")
+        else:
+            files = ", ".join([*map(str, figures), "runs.csv"])
+            console.print(f"Wrote {files} and curves.csv.", markup=False, soft_wrap=True)
+        return unreadable
 
 
 @dataclass(frozen=True)
@@ -158,25 +193,35 @@ class PaperTable(Study):
     methods: tuple[str, ...] = (BASELINE, *COMPARED)
     """The paper's table has TRVO and MVPI-TD3; TD3 is what they are compared with."""
 
-    def show(self, runs: Sequence[Finished], console: Console) -> None:
+    def check(self) -> None:
+        super().check()
+        if BASELINE not in self.methods or len(self.methods) == 1:
+            raise InputError(
+                f"the table needs {BASELINE} and another method, got {', '.join(self.methods)}"
+            )
+
+    def show(self, runs: Sequence[Finished], console: Console) -> Unreadable:
         from mvpi.report.rows import run_rows, write_rows
         from mvpi.report.table import cells, markdown, summary
 
         found = [cell for lam in self.risk_aversions for cell in cells(runs, lam)]
         if not found:
-            raise InputError(f"the table needs {BASELINE} and another method; none is finished")
+            raise InputError(
+                f"the table needs finished runs of {BASELINE} and of another method on one task"
+            )
         table, text = self.out / "table.csv", self.out / "table.md"
         write_rows(table, found)
         write_rows(self.out / "table-runs.csv", run_rows(runs))
         write_file(text, markdown(found, self.steps).encode())
         if self.json:
             print_json({"cells": [asdict(cell) for cell in found], "summary": summary(found)})
-            return
+            return {}
         for lam in dict.fromkeys(cell.risk_aversion for cell in found):
             console.print(_table([c for c in found if c.risk_aversion == lam], self.steps))
         for line in summary(found):
             console.print(line)
-        console.print(f"Wrote {table} and {text}.")
+        console.print(f"Wrote {table} and {text}.", markup=False, soft_wrap=True)
+        return {}
 
 
 @dataclass(frozen=True)
@@ -185,25 +230,36 @@ class PaperRisky(Study):
 
     tasks: tuple[str, ...] = RISKY_TASKS
     """Environment ids; all must have a zone."""
+    risk_aversions: tuple[float, ...] = (1.0,)
+    """Of all methods but TD3."""
     action_noise: float = 0.0
     """These tasks have their randomness in the zone."""
     out: Path = Path("out/risky")
     """Run directories go to its `runs`, tables and figures beside it."""
 
-    def show(self, runs: Sequence[Finished], console: Console) -> None:
+    def check_task(self, task: str) -> None:
+        from mvpi.report.risky import no_zone
+
+        with closing(Task(task, self.action_noise)()) as env:
+            if share_in_zone(env) is None:
+                raise no_zone(task)
+
+    def show(self, runs: Sequence[Finished], console: Console) -> Unreadable:
         from mvpi.report.risky import draw, zone_rows
         from mvpi.report.rows import write_rows
 
-        self._write_rows(runs)
+        _, unreadable = self._write_rows(runs)
         rows = zone_rows(runs)
         table, figure = self.out / "zone.csv", self.out / "zone.png"
         write_rows(table, rows)
         draw(rows, figure)
         if self.json:
             print_json({"rows": [asdict(row) for row in rows], "figure": str(figure)})
-            return
+            return unreadable
         console.print(_zone_table(rows, self.steps))
-        console.print(f"Wrote {table}, {figure}, runs.csv and curves.csv.")
+        wrote = f"Wrote {table}, {figure}, runs.csv and curves.csv."
+        console.print(wrote, markup=False, soft_wrap=True)
+        return unreadable
 
 
 Experiments = (
@@ -226,7 +282,8 @@ class Paper:
 
 def _table(cells: Sequence[Cell], steps: int) -> Table:
     """A line a statistic, four lines a method: it fits a narrow terminal."""
-    from mvpi.report.table import STATISTICS, percent
+    from mvpi.report.changes import percent
+    from mvpi.report.table import STATISTICS
 
     title = f"Change against TD3, lam = {cells[0].risk_aversion:g}, {steps:,} steps"
     table = Table(title=title, box=SIMPLE_HEAD, collapse_padding=True)
@@ -260,7 +317,7 @@ def _zone_table(rows: Sequence[ZoneRow], steps: int) -> Table:
             f"{row.risk_aversion:g}",
             str(row.seeds),
             f"{row.in_zone:.0%}",
-            f"{row.low:.0%} to {row.high:.0%}",
+            "" if math.isnan(row.low) else f"{row.low:.0%} to {row.high:.0%}",
             number(row.mean_return),
             end_section=i + 1 == len(rows) or rows[i + 1].task != row.task,
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +11,7 @@ from rich.progress import track
 from rich.table import Table
 
 from mvpi.commands.display import print_json
+from mvpi.experiments.paper import OFFLINE_RISK_AVERSIONS
 
 if TYPE_CHECKING:
     from mvpi.experiments.offline import OfflineRow
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 class PaperOffline:
     """Off-line MVPI, Algorithm 2, on the four-state problem."""
 
-    risk_aversions: tuple[float, ...] = (0.0, 1.0, 2.0, 4.0, 8.0)
+    risk_aversions: tuple[float, ...] = OFFLINE_RISK_AVERSIONS
+    """Each has runs of its own."""
     runs: int = 30
     """Independent runs of each, with data of their own."""
     iterations: int = 200
@@ -36,26 +37,23 @@ class PaperOffline:
     def run(self, console: Console) -> None:
         from mvpi.experiments import offline
         from mvpi.report.offline import draw
+        from mvpi.report.rows import write_rows
 
         rounds = offline.run(self.risk_aversions, self.runs, self.iterations, self.seed)
         last = next(rounds)
         self.out.mkdir(parents=True, exist_ok=True)
         table, figure = self.out / "offline.csv", self.out / "offline.png"
         rows = list(last)
-        with table.open("w", newline="") as file:
-            writer = csv.DictWriter(file, list(asdict(last[0])), lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(map(asdict, last))
-            shown = track(rounds, "iterations", self.iterations, console=console, disable=self.json)
-            for last in shown:
-                writer.writerows(map(asdict, last))
-                rows += last
+        shown = track(rounds, "iterations", self.iterations, console=console, disable=self.json)
+        for last in shown:
+            rows += last
+        write_rows(table, rows)
         draw(rows, figure)
         if self.json:
             print_json({"rows": [asdict(row) for row in last], "figure": str(figure)})
             return
         console.print(_summary(last))
-        console.print(f"Wrote {table} and {figure}.")
+        console.print(f"Wrote {table} and {figure}.", markup=False, soft_wrap=True)
 
 
 def _summary(last: list[OfflineRow]) -> Table:

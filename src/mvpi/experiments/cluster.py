@@ -1,8 +1,9 @@
 """Experiments on a Ray cluster: one task each, on any node that has a free CPU.
 
-A task starts the very same worker process as `LocalRunner`, so outcomes are the same bit for bit.
-A lost node, a killed task or a killed worker is made up for by another, which goes on from the last
-checkpoint: the directory of the runs is on storage that all nodes share.
+A task starts the very same worker process as `LocalRunner`, so outcomes are the same bit for bit on
+processors of the same kind. A lost node, a killed task or a killed worker is made up for by
+another, which goes on from the last checkpoint: the directory of the runs is on storage that all
+nodes share.
 
 Ray lives in a process of its own, the driver: what it prints, the handlers it sets and the way it
 ends when the cluster is gone do not concern the process that asked. As with a worker, orders come
@@ -31,7 +32,7 @@ from typing import IO, Any, TextIO, cast
 from mvpi.errors import InputError
 from mvpi.experiments import worker
 from mvpi.experiments.experiment import Experiment
-from mvpi.experiments.runner import BUSY_WAIT, Event, ended, parted
+from mvpi.experiments.runner import BUSY_WAIT, Event, begin, ended, parted
 
 LOCAL = "local"
 """The address that stands for a Ray of our own on this machine."""
@@ -192,41 +193,55 @@ def _watch(order: _Order, news: TextIO) -> None:
     def tell(index: int, state: str, reason: str = "") -> None:
         news.write(json.dumps([index, state, reason]) + "\n")
 
-    begin = ray.remote(num_cpus=1, max_retries=_LOSSES, scheduling_strategy="SPREAD")(_run)
-    tasks = {
-        begin.remote(record, order.root, order.board, index): index
-        for index, record in enumerate(order.records)
-    }
-    begun: set[str] = set()
-    while tasks:
+    run = ray.remote(num_cpus=1, max_retries=_LOSSES, scheduling_strategy="SPREAD")(_run)
+    tasks: dict[Any, int] = {}
+    not_before = dict.fromkeys(range(len(order.records)), 0.0)
+    begun: set[int] = set()
+    kept_waiting: set[int] = set()
+    while tasks or not_before:
+        for index in [i for i, moment in not_before.items() if time.monotonic() >= moment]:
+            del not_before[index]
+            tasks[run.remote(order.records[index], order.root, order.board, index)] = index
+        if not tasks:
+            time.sleep(_LOOK)
+            continue
         over, _ = ray.wait(list(tasks), timeout=_LOOK)
-        for name in {path.name for path in Path(order.board).iterdir()} - begun:
-            begun.add(name)
-            tell(int(name), "running")
+        for index in {int(path.name) for path in Path(order.board).iterdir()} - begun:
+            begun.add(index)
+            tell(index, "running")
         for task in over:
+            index = tasks.pop(task)
             try:
                 state, reason = ray.get(task)
             except ray.exceptions.RayError as error:
                 state, reason = "failed", str(error).strip().rpartition("\n")[2]
-            tell(tasks.pop(task), state, reason)
+            if state == "waiting":
+                not_before[index] = time.monotonic() + BUSY_WAIT
+                if index in begun | kept_waiting:  # the former wait for what a lost node left
+                    continue
+                kept_waiting.add(index)
+            tell(index, state, reason)
 
 
 def _run(record: dict[str, Any], root: str, board: str, index: int) -> tuple[str, str]:
-    """The task: an experiment in a worker process, again if that is killed; how it ended."""
+    """The task: an experiment in a worker process, again if that is killed; how it ended.
+
+    "waiting" is to be submitted again: while another process is at it, no CPU is held.
+    """
     if not Path(board).is_dir():
         node = os.uname().nodename
         return "failed", f"the node {node} does not see {root}; use storage that all nodes share"
-    (Path(board) / str(index)).touch()
     experiment = Experiment.of_record(record)
     kills: Counter[str] = Counter()
     while True:
-        process = worker.start(experiment, Path(root))
+        process = begin(experiment, Path(root))
+        if isinstance(process, Event):
+            return process.state, process.reason
         try:
+            (Path(board) / str(index)).touch()
             status = process.wait()
         finally:
             worker.release(process)
         event = ended(experiment, status, Path(root), kills)
-        if event.state != "waiting":
+        if event.state != "waiting" or status == worker.BUSY:
             return event.state, event.reason
-        if status == worker.BUSY:
-            time.sleep(BUSY_WAIT)

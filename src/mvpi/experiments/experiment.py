@@ -6,24 +6,26 @@ Asked again, a finished one returns its outcome, an interrupted one goes on wher
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Self
 
 from mvpi.agents.settings import SETTINGS, make_settings
 from mvpi.envs import Task
 from mvpi.errors import InputError
-from mvpi.experiments.outcome import Outcome, judge
+from mvpi.experiments.outcome import EVALUATION, Outcome, judge
+from mvpi.locks import lock
 from mvpi.risk import parse_risk, risk_text
 from mvpi.stats import check_count, check_number
 
 LOG = "log.txt"
+_LOCK = ".experiment"
 _ONLY_TO_GO_ON = ("checkpoint.safetensors", "replay.rows", "replaced-*.rows")
 """What a run directory holds for resuming: most of its size, and of no use when it is finished."""
 
@@ -65,9 +67,16 @@ class Experiment:
             "episodes": check_count(self.episodes, "episodes", at_least=2),
         }
         checked = make_settings(SETTINGS[self.algorithm], dict(self.settings))
-        canonical["settings"] = {name: getattr(checked, name) for name in self.settings}
+        settings = {name: getattr(checked, name) for name in self.settings}
+        canonical["settings"] = MappingProxyType(settings)
         for name, value in canonical.items():
             object.__setattr__(self, name, value)
+
+    def __hash__(self) -> int:
+        return hash(self.identity)
+
+    def __reduce__(self) -> tuple[Callable[[Mapping[str, Any]], Self], tuple[dict[str, Any]]]:
+        return self.of_record, (self.record(),)  # a read-only mapping cannot be pickled
 
     @cached_property
     def identity(self) -> str:
@@ -86,7 +95,8 @@ class Experiment:
 
     def record(self) -> dict[str, Any]:
         """As plain facts; `of_record` takes them back."""
-        return {**asdict(self), "settings": dict(self.settings)}
+        facts = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {**facts, "settings": dict(self.settings)}
 
     @classmethod
     def of_record(cls, record: Mapping[str, Any]) -> Self:
@@ -94,11 +104,25 @@ class Experiment:
 
     def outcome(self, root: Path) -> Outcome | None:
         """What it found, if it was finished under `root`."""
-        return Outcome.read(root / self.name)
+        found = Outcome.read(root / self.name)
+        if found is not None and (found.steps, len(found.returns)) != (self.steps, self.episodes):
+            raise InputError(
+                f"{root / self.name / EVALUATION} is damaged: it has {len(found.returns)} episodes "
+                f"after {found.steps} steps, the experiment {self.episodes} after {self.steps}"
+            )
+        return found
 
     def finished(self, root: Path) -> bool:
         """Whether there is nothing left to do: judged, and what only served to go on removed."""
         return self.outcome(root) is not None and not any(_left_over(root / self.name))
+
+    def busy(self, root: Path) -> bool:
+        """Whether a process is at it now."""
+        path = root / self.name / _LOCK
+        if not path.exists():
+            return False
+        with path.open("a") as file:
+            return not lock(file)
 
     def run(self, root: Path) -> Outcome:
         """Train, or go on training, in a directory under `root`; then judge the policy.
@@ -116,7 +140,8 @@ class Experiment:
                     task, parse_risk(str(self.risk)), self.seed, **self.settings
                 )
                 agent.learn(self.steps, directory)
-                found = judge(agent, directory, self.episodes)
+                found = judge(agent, self.episodes)
+                found.write(directory)
             for path in list(_left_over(directory)):
                 path.unlink()
         return found
@@ -129,9 +154,7 @@ def _left_over(directory: Path) -> Iterator[Path]:
 @contextmanager
 def _alone(directory: Path) -> Iterator[None]:
     directory.mkdir(parents=True, exist_ok=True)
-    with (directory / ".experiment").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise Busy(f"another process is at {directory}") from None
+    with (directory / _LOCK).open("w") as file:
+        if not lock(file):
+            raise Busy(f"another process is at {directory}")
         yield

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from mvpi.experiments import worker
 from mvpi.experiments.experiment import Experiment
-from mvpi.experiments.runner import BUSY_WAIT, Event, ended, parted
+from mvpi.experiments.runner import BUSY_WAIT, Event, begin, ended, parted
 from mvpi.stats import check_count
 
 _LOOK = 0.2
@@ -55,6 +55,7 @@ class LocalRunner:
         queue = deque((0.0, e) for e in others)
         free = deque(self._cores[i % len(self._cores)] for i in range(self.workers))
         kills: Counter[str] = Counter()
+        kept_waiting: set[str] = set()
         slots: list[_Slot] = []
         try:
             while queue or slots:
@@ -63,9 +64,17 @@ class LocalRunner:
                     if not free or time.monotonic() < not_before:
                         queue.append((not_before, experiment))
                         continue
-                    core = free.popleft()
-                    slots.append(_Slot(core, experiment, worker.start(experiment, root, core)))
-                    yield Event(experiment, "running")
+                    begun = begin(experiment, root, free[0])
+                    if not isinstance(begun, Event):
+                        slots.append(_Slot(free.popleft(), experiment, begun))
+                        yield Event(experiment, "running")
+                        continue
+                    if begun.state == "waiting":
+                        queue.append((time.monotonic() + BUSY_WAIT, experiment))
+                        if experiment.identity in kept_waiting:
+                            continue
+                        kept_waiting.add(experiment.identity)
+                    yield begun
                 time.sleep(_LOOK)
                 for slot in [s for s in slots if s.process.poll() is not None]:
                     slots.remove(slot)

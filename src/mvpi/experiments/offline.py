@@ -14,6 +14,8 @@ from itertools import product
 import numpy as np
 
 from mvpi.envs import FourState
+from mvpi.errors import InputError
+from mvpi.experiments.paper import OFFLINE_RISK_AVERSIONS, check_each_once
 from mvpi.offline import Dataset
 from mvpi.offline.published import Runs
 from mvpi.risk import MeanVariance
@@ -21,7 +23,6 @@ from mvpi.stats import check_count, check_number
 
 DISCOUNT = 0.7
 TRANSITIONS = 1_000
-RISK_AVERSIONS = (0.0, 1.0, 2.0, 4.0, 8.0)
 
 THRESHOLD = (1.0 + DISCOUNT) / DISCOUNT
 """The risk aversion up to which the gamble is best."""
@@ -49,7 +50,7 @@ def gathered(rng: np.random.Generator) -> Dataset:
 
 
 def run(
-    risk_aversions: Sequence[float] = RISK_AVERSIONS,
+    risk_aversions: Sequence[float] = OFFLINE_RISK_AVERSIONS,
     runs: int = 30,
     iterations: int = 200,
     seed: int = 0,
@@ -57,6 +58,7 @@ def run(
     """The rows of iteration 0, 1, ...: one for every risk aversion."""
     check_count(runs, "runs", at_least=2)
     check_count(iterations, "iterations")
+    check_each_once(risk_aversions, "risk_aversions")
     for lam in risk_aversions:
         check_number(lam, "risk aversion", at_least=0.0)
     rng = np.random.default_rng(check_count(seed, "seed", at_least=0))
@@ -64,8 +66,13 @@ def run(
     pairs = list(product(risk_aversions, data))
     learners = Runs([d for _, d in pairs], [MeanVariance(x) for x, _ in pairs], DISCOUNT, seed)
     yield _rows(learners.policies, risk_aversions, 0)
-    for i, policies in enumerate(learners.iterations(iterations), start=1):
-        yield _rows(policies, risk_aversions, i)
+    try:
+        for i, policies in enumerate(learners.iterations(iterations), start=1):
+            yield _rows(policies, risk_aversions, i)
+    except InputError as error:
+        raise InputError(
+            f"off-line learning diverged: {error}; use smaller risk aversions or fewer iterations"
+        ) from None
 
 
 def best_probability(risk_aversion: float) -> float:
@@ -79,6 +86,9 @@ def _rows(
     iteration: int,
 ) -> list[OfflineRow]:
     gamble = policies[:, 0, 0].reshape(len(risk_aversions), -1)
+    for lam, probabilities in zip(risk_aversions, gamble, strict=True):
+        if not np.isfinite(probabilities).all():
+            raise InputError(f"no probabilities after iteration {iteration} at lam = {lam:g}")
     runs = gamble.shape[1]
     errors = gamble.std(axis=1, ddof=1) / np.sqrt(runs)
     return [

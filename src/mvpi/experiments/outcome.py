@@ -17,8 +17,8 @@ from mvpi.stats import check_count, check_number
 
 EPISODES_SEED = 0
 """Of the final episodes: the same start states for every run, those of `mvpi evaluate`."""
+EVALUATION = "evaluation.json"
 QUANTILES = 201
-_FILE = "evaluation.json"
 _LARGEST = 1e100
 """Of returns and rewards: squares of more than this overflow."""
 _BOUNDS = {"at_least": -_LARGEST, "at_most": _LARGEST}
@@ -55,13 +55,15 @@ class Outcome(OfReturns):
     @classmethod
     def read(cls, directory: Path) -> Self | None:
         """The one in a run directory; None if it was not judged yet."""
-        path = directory / _FILE
+        path = directory / EVALUATION
         if not path.exists():
             return None
         record = read_json(path)
+        version = record.get("format")
+        if isinstance(version, int) and version > FORMAT:
+            raise InputError(f"{path} was written by a newer mvpi; update this one")
         try:
-            if record.pop("format") > FORMAT:
-                raise InputError("it was written by a newer mvpi; update this one")
+            check_count(record.pop("format"), "format")
             lists: dict[str, Any] = {
                 name: _plain(np.array(record.pop(name), np.float64))
                 for name in ("returns", "reward_quantiles")
@@ -91,17 +93,19 @@ class Outcome(OfReturns):
 
     def write(self, directory: Path) -> None:
         """Into a run directory, at once."""
-        write_json(directory / _FILE, {"format": FORMAT, **asdict(self)})
+        write_json(directory / EVALUATION, {"format": FORMAT, **asdict(self)})
 
 
-def judge(agent: Any, directory: Path, episodes: int = 100) -> Outcome:
-    """Run the final episodes of an agent and keep what they say in its run directory."""
+def judge(agent: Any, episodes: int = 100) -> Outcome:
+    """What the final episodes of an agent say."""
     env: gym.Env[Any, Any] = agent.source.evaluation()
     seen = evaluate(agent, lambda: env, episodes, EPISODES_SEED)
-    in_zone = env.get_wrapper_attr("share_inside") if env.has_wrapper_attr("share_inside") else None
-    outcome = Outcome.of(agent.steps, seen, in_zone)
-    outcome.write(directory)
-    return outcome
+    return Outcome.of(agent.steps, seen, share_in_zone(env))
+
+
+def share_in_zone(env: gym.Env[Any, Any]) -> float | None:
+    """Of the steps so far; None where there is no noisy zone."""
+    return env.get_wrapper_attr("share_inside") if env.has_wrapper_attr("share_inside") else None
 
 
 def _plain(array: npt.NDArray[np.float64]) -> tuple[float, ...]:

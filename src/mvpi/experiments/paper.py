@@ -5,7 +5,7 @@ The grid is a list of experiments and nothing more; a runner runs it, `mvpi.repo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
@@ -32,6 +32,11 @@ RISKY_TASKS = (
     "mvpi/NoisyHalfCheetah-v0",
     "mvpi/NoisyAnt-v0",
 )
+
+RISK_AVERSIONS = (0.5, 1.0, 2.0)
+"""Of the paper's tables and curves."""
+OFFLINE_RISK_AVERSIONS = (0.0, 1.0, 2.0, 4.0, 8.0)
+"""Of its off-line experiment."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +77,7 @@ class Grid:
 
     tasks: tuple[str, ...] = TASKS
     methods: tuple[str, ...] = tuple(METHODS)
-    risk_aversions: tuple[float, ...] = (1.0,)
+    risk_aversions: tuple[float, ...] = RISK_AVERSIONS
     seeds: int = 10
     steps: int = 1_000_000
     action_noise: float = 0.1
@@ -83,13 +88,8 @@ class Grid:
         for name in self.methods:
             if name not in METHODS:
                 raise InputError(f"methods must be among {', '.join(METHODS)}, got {name!r}")
-        for name, values in (
-            ("tasks", self.tasks),
-            ("methods", self.methods),
-            ("risk_aversions", self.risk_aversions),
-        ):
-            if not values or len(set(values)) < len(values):
-                raise InputError(f"{name} must be at least one, each once, got {values!r}")
+        for name in ("tasks", "methods", "risk_aversions"):
+            check_each_once(getattr(self, name), name)
         for lam in self.risk_aversions:
             check_number(lam, "risk aversion", above=0.0)
         check_count(self.seeds, "seeds")
@@ -112,6 +112,12 @@ class Grid:
             self.episodes,
             self.settings,
         )
+
+
+def check_each_once(values: Sequence[Any], name: str) -> None:
+    """An `InputError` if there are none, or some twice."""
+    if not values or len(set(values)) < len(values):
+        raise InputError(f"{name} must be at least one, each once, got {values!r}")
 
 
 Deltas = tuple[float, float, float, float]

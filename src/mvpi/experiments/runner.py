@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import subprocess
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -17,7 +18,8 @@ from mvpi.experiments.experiment import LOG, Experiment
 State = Literal["running", "waiting", "done", "failed"]
 
 ATTEMPTS = 5
-"""How often an experiment whose process was killed is begun again; it goes on where it was."""
+"""How often an experiment is begun, each time where it was, when its process is always killed."""
+AT_IT = "another process is at it"
 BUSY_WAIT = 5.0
 """Seconds until an experiment that another process is at is tried again."""
 
@@ -44,8 +46,8 @@ class Runner(Protocol):
 def finished(experiments: Sequence[Experiment], root: Path) -> Iterator[Experiment]:
     """Those of the experiments that nothing is left to do of."""
     for experiment in experiments:
-        # A damaged outcome is no reason to stop here: its worker will say so.
-        with suppress(InputError):
+        # An outcome that cannot be read is no reason to stop here: its worker will say so.
+        with suppress(InputError, OSError):
             if experiment.finished(root):
                 yield experiment
 
@@ -60,6 +62,24 @@ def parted(
     return done, [e for e in unique if e.identity not in ready]
 
 
+def begin(
+    experiment: Experiment, root: Path, core: int | None = None
+) -> subprocess.Popen[bytes] | Event:
+    """Start its process; or what is to be told of it without one.
+
+    That is "waiting" while another process is at it, "done" if that one has finished, and "failed"
+    if no process can be started.
+    """
+    try:
+        if experiment.busy(root):
+            return Event(experiment, "waiting", AT_IT)
+        if any(finished([experiment], root)):
+            return Event(experiment, "done")
+        return worker.start(experiment, root, core)
+    except (InputError, OSError) as error:
+        return Event(experiment, "failed", f"its process cannot be started: {error}")
+
+
 def ended(experiment: Experiment, status: int, root: Path, kills: Counter[str]) -> Event:
     """What the exit status of its worker means; "waiting" is to be begun again.
 
@@ -68,7 +88,7 @@ def ended(experiment: Experiment, status: int, root: Path, kills: Counter[str]) 
     if status == 0:
         return Event(experiment, "done")
     if status == worker.BUSY:
-        return Event(experiment, "waiting", "another process is at it")
+        return Event(experiment, "waiting", AT_IT)
     if status > 0 and status != worker.STOPPED:
         return Event(experiment, "failed", last_words(experiment, root))
     kills[experiment.name] += 1
@@ -80,7 +100,11 @@ def ended(experiment: Experiment, status: int, root: Path, kills: Counter[str]) 
 
 def _signal(status: int) -> str:
     """The signal that ended a worker; one that stopped at a checkpoint had been asked to."""
-    return signal.Signals(-status if status < 0 else signal.SIGTERM).name
+    number = -status if status < 0 else signal.SIGTERM
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal: few of them have names
+        return f"signal {number}"
 
 
 def last_words(experiment: Experiment, root: Path) -> str:

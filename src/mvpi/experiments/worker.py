@@ -3,7 +3,8 @@
 The experiment is a line of JSON on standard input, which stays open as long as somebody waits for
 the outcome: when the other end is gone, killed or not, this process ends at once. Nothing is lost,
 the run directory survives any kill. Runners on one machine and on a cluster start the very same
-process, bound to one thread, so that their outcomes are the same bit for bit.
+process, bound to one thread, so that their outcomes are the same bit for bit on processors of the
+same kind.
 """
 
 from __future__ import annotations
@@ -25,10 +26,12 @@ BUSY = 75
 STOPPED = 128 + signal.SIGINT
 """Exit status after it was asked to stop, and did, at a checkpoint."""
 _WORK = "from mvpi.experiments.worker import main; raise SystemExit(main())"
-_ONE_THREAD = dict.fromkeys(
-    ("NPROC", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"
-)
-"""The first is read by XLA, which JAX runs on. A matrix product on two threads has other bits."""
+_SAME_BITS = {
+    **dict.fromkeys(("NPROC", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
+    "JAX_PLATFORMS": "cpu",
+}
+"""The first is read by XLA, which JAX runs on. A matrix product on two threads has other bits, and
+one on a graphics card too."""
 
 
 def start(experiment: Experiment, root: Path, core: int | None = None) -> subprocess.Popen[bytes]:
@@ -42,7 +45,7 @@ def start(experiment: Experiment, root: Path, core: int | None = None) -> subpro
             stdout=log,
             stderr=log,
             bufsize=0,
-            env={**os.environ, **_ONE_THREAD},
+            env={**os.environ, **_SAME_BITS},
             start_new_session=True,  # Ctrl-C is for the runner, which tells its workers
         )
     if core is not None and hasattr(os, "sched_setaffinity"):

@@ -7,21 +7,20 @@ spread between seeds is not mistaken for risk; the worst episode is the worst of
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from mvpi import stats
 from mvpi.experiments.outcome import Outcome
-from mvpi.report.groups import AgentRuns, Section
+from mvpi.report import samples
+from mvpi.report.groups import AgentKey, AgentRuns, Section
 
 Array = npt.NDArray[np.float64]
 
 LEVEL = 0.1
 """Of the CVaR: the worst tenth of the episodes."""
-CONFIDENCE = 0.95
 _RESAMPLES = 1_000
 
 
@@ -73,94 +72,54 @@ def estimates(outcomes: Sequence[Outcome], seed: int = 0) -> Estimates:
     returns = [np.array(outcome.returns) for outcome in outcomes]
     rng = np.random.default_rng(seed)
     count = len(outcomes)
-    drawn = rng.integers(count, size=(_RESAMPLES, count))
-    found: Estimates = {}
-    resampled = _resampled_returns(returns, drawn, rng)
-    for name, statistic in OF_RETURNS.items():
-        value = _average(np.array([statistic(x) for x in returns]))
-        found[name] = Estimate(float(value), *_interval(_average(resampled[name])))
+    drawn = samples.draw_runs(count, _RESAMPLES, rng)
+    of_rows = tuple(OF_ROWS.values())
+    values = _average(samples.of_each(returns, of_rows))
+    resampled = _average(samples.of_drawn(returns, drawn, of_rows, rng))
+    found: Estimates = {
+        name: Estimate(float(values[i]), *samples.interval(resampled[i]))
+        for i, name in enumerate(OF_ROWS)
+    }
     found["worst"] = Estimate(float(min(x.min() for x in returns)))
     for name in ("reward_mean", "reward_variance", ZONE.name):
         known = [value for o in outcomes if (value := getattr(o, name)) is not None]
         if len(known) < count:
             continue
-        values = np.array(known, dtype=np.float64)
-        between = _interval(values[drawn].mean(1)) if count > 1 else (math.nan, math.nan)
-        found[name] = Estimate(float(values.mean()), *between)
+        of_steps = np.array(known, dtype=np.float64)
+        several = count > 1
+        between = samples.interval(of_steps[drawn].mean(1)) if several else (math.nan, math.nan)
+        found[name] = Estimate(float(of_steps.mean()), *between)
     return found
 
 
-def _resampled_returns(
-    returns: Sequence[Array], drawn: npt.NDArray[np.int64], rng: np.random.Generator
-) -> dict[str, Array]:
-    """Of every drawn run the statistics of as many episodes as it has, drawn again."""
-    found = {name: np.empty(drawn.shape) for name in OF_RETURNS}
-    for run, x in enumerate(returns):
-        times = drawn == run
-        episodes = rng.integers(len(x), size=(int(times.sum()), len(x)))
-        for name, of_rows in OF_ROWS.items():
-            found[name][times] = of_rows(x[episodes])
-    return found
+def _deviations(rows: Array) -> Array:
+    return np.sqrt(samples.variances(rows))
 
 
-OF_RETURNS: dict[str, Callable[[Array], float]] = {
-    "mean": stats.mean,
-    "deviation": lambda x: math.sqrt(stats.variance(x)),
-    "sharpe": stats.sharpe,
-    "cvar": lambda x: stats.cvar(x, LEVEL),
-}
+def _sharpe_ratios(rows: Array) -> Array:
+    return samples.sharpe_ratio(samples.means(rows), samples.variances(rows))
 
 
-def _mean(x: Array) -> Array:
-    return np.asarray(x.mean(1))
-
-
-def _deviation(x: Array) -> Array:
-    return np.asarray(x.std(1))
-
-
-def _sharpe(x: Array) -> Array:
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return _mean(x) / _deviation(x)
-
-
-def _cvar(x: Array) -> Array:
-    count = x.shape[1]
+def _cvars(rows: Array) -> Array:
+    count = rows.shape[1]
     inside = math.ceil(LEVEL * count * (1.0 - 1e-12))
-    worst = np.sort(x, axis=1)[:, :inside]
+    worst = np.sort(rows, axis=1)[:, :inside]
     quantile = worst[:, -1]
     return np.asarray(quantile - (quantile[:, np.newaxis] - worst).sum(1) / (LEVEL * count))
 
 
-OF_ROWS: dict[str, Callable[[Array], Array]] = {
-    "mean": _mean,
-    "deviation": _deviation,
-    "sharpe": _sharpe,
-    "cvar": _cvar,
+OF_ROWS: dict[str, samples.OfRows] = {
+    "mean": samples.means,
+    "deviation": _deviations,
+    "sharpe": _sharpe_ratios,
+    "cvar": _cvars,
 }
-"""The same of every row at once: `mvpi.stats` takes one sample at a time, too slow for these."""
 
 
 def _average(values: Array) -> Array:
     """Over runs; Sharpe ratios of runs without variance are infinite and may cancel."""
     with np.errstate(invalid="ignore"):
         return np.asarray(values.mean(-1))
-
-
-def _interval(values: Array) -> tuple[float, float]:
-    tail = 0.5 * (1.0 - CONFIDENCE)
-    if np.isnan(values).any():
-        return math.nan, math.nan
-    # Infinite ratios must not be interpolated.
-    low, high = np.quantile(values, [tail, 1.0 - tail], method="inverted_cdf")
-    return float(low), float(high)
-
-
-def change(before: float, after: float) -> float:
-    """In percent of the size of `before`; not a number where there is no such thing."""
-    if before == 0 or not (math.isfinite(before) and math.isfinite(after)):
-        return math.nan
-    return 100.0 * (after - before) / abs(before)
 
 
 def efficient(points: Sequence[tuple[float, float]]) -> list[int]:
@@ -181,14 +140,14 @@ def efficient(points: Sequence[tuple[float, float]]) -> list[int]:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A section with its numbers: `estimates` by the label of the agent."""
+    """A section with its numbers: `estimates` by the key of the agent."""
 
     section: Section
-    estimates: dict[str, Estimates]
+    estimates: dict[AgentKey, Estimates]
 
     @classmethod
     def of(cls, section: Section) -> Comparison:
-        return cls(section, {a.label: estimates(a.outcomes) for a in section.judged})
+        return cls(section, {a.key: estimates(a.outcomes) for a in section.judged})
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -196,20 +155,20 @@ class Comparison:
         zone = all(ZONE.name in found for found in self.estimates.values())
         return (*COLUMNS, ZONE) if zone else COLUMNS
 
-    def best(self, column: Column) -> set[str]:
+    def best(self, column: Column) -> set[AgentKey]:
         """The agents with the best value, all of them if several share it."""
         values = {
-            label: column.sign * found[column.name].value
-            for label, found in self.estimates.items()
+            key: column.sign * found[column.name].value
+            for key, found in self.estimates.items()
             if not math.isnan(found[column.name].value)
         }
         if len(self.estimates) < 2 or not values:
             return set()
-        return {label for label, value in values.items() if value == max(values.values())}
+        return {key for key, value in values.items() if value == max(values.values())}
 
     def point(self, agent: AgentRuns) -> tuple[float, float]:
         """Its place in the plane: deviation and mean."""
-        found = self.estimates[agent.label]
+        found = self.estimates[agent.key]
         return found["deviation"].value, found["mean"].value
 
     @property

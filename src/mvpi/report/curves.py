@@ -7,13 +7,13 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from mvpi.experiments.paper import METHODS
 from mvpi.report.axes import thousands
+from mvpi.report.mean_curve import Array, mean_curve
 from mvpi.report.rows import CurveRow
 
 COLORS = dict(
@@ -73,28 +73,27 @@ def reward_objective(lam: float) -> Callable[[CurveRow], float]:
     return lambda row: row.reward_mean - lam * row.reward_variance
 
 
-def band(rows: Sequence[CurveRow], value: Callable[[CurveRow], float]) -> np.ndarray:
-    """Columns: steps, mean over the seeds, standard error (0 with one seed)."""
-    at: dict[int, list[float]] = defaultdict(list)
+def band(rows: Sequence[CurveRow], value: Callable[[CurveRow], float]) -> Array:
+    """Columns: steps, mean over the seeds that got so far, its standard error."""
+    seeds: dict[int, list[tuple[int, float]]] = defaultdict(list)
     for row in rows:
-        at[row.steps].append(value(row))
-    most = max(map(len, at.values()), default=0)
-    points = [
-        (steps, np.mean(seen), np.std(seen, ddof=1) / math.sqrt(most) if most > 1 else 0.0)
-        for steps, seen in sorted(at.items())
-        if len(seen) == most
-    ]
-    return np.array(points, dtype=np.float64).reshape(-1, 3)
+        seeds[row.seed].append((row.steps, value(row)))
+    return mean_curve([sorted(curve) for curve in seeds.values()])
+
+
+def smoothed(points: Array) -> Array:
+    """Long curves averaged to about `_ROUGH` points; the last one is of the last evaluations."""
+    if len(points) <= 2 * _ROUGH:
+        return points
+    every = len(points) // _ROUGH
+    averages: Array = points[len(points) % every :].reshape(-1, every, 3).mean(axis=1)
+    return averages
 
 
 def _curve(
     axes: Axes, rows: Sequence[CurveRow], value: Callable[[CurveRow], float], color: str
 ) -> None:
-    points = band(rows, value)
-    if len(points) > 2 * _ROUGH:
-        every = len(points) // _ROUGH
-        points = points[: len(points) // every * every].reshape(-1, every, 3).mean(axis=1)
-    steps, mean, error = points.T
+    steps, mean, error = smoothed(band(rows, value)).T
     axes.plot(steps, mean, color=color, linewidth=1.3)
     axes.fill_between(steps, mean - error, mean + error, color=color, alpha=0.2, linewidth=0)
 

@@ -22,6 +22,8 @@ _NAMES = {
 }
 """What the paper calls an algorithm: risk-neutral and risk-averse."""
 
+AgentKey = tuple[str, str, tuple[tuple[str, str], ...], int | None]
+
 
 @dataclass(frozen=True)
 class AgentRuns:
@@ -29,7 +31,7 @@ class AgentRuns:
 
     `waiting` are runs without final episodes, of which there is only a curve. `steps` is what the
     policies have learned from, None if none was evaluated. `variant` tells the agent from another
-    one of the same name: the settings that differ.
+    one of the same name: the risk, settings and steps that differ.
     """
 
     algorithm: str
@@ -39,6 +41,11 @@ class AgentRuns:
     runs: tuple[Run, ...]
     waiting: tuple[Run, ...] = ()
     variant: str = ""
+
+    @property
+    def key(self) -> AgentKey:
+        """What no two agents of an environment have in common."""
+        return self.algorithm, self.risk, self.settings, self.steps
 
     @property
     def label(self) -> str:
@@ -69,24 +76,40 @@ class Section:
     def title(self) -> str:
         if not self.action_noise:
             return self.environment
-        return f"{self.environment}, action noise {self.action_noise:g}"
+        return f"{self.environment}, action noise {_exact(self.action_noise)}"
 
     @property
     def judged(self) -> list[AgentRuns]:
         """The agents whose final episodes are known."""
         return [agent for agent in self.agents if agent.runs]
 
+    def neutral_agents(self, agent: AgentRuns) -> list[AgentRuns]:
+        """The risk-neutral agents of the same algorithm whose final episodes are known."""
+        return [a for a in self.judged if a.algorithm == agent.algorithm and a.neutral]
+
     def baseline(self, agent: AgentRuns) -> AgentRuns | None:
         """The risk-neutral agent of the same algorithm to compare with, if there is one.
 
-        Of several it is the one with the same settings and steps.
+        Of several it is one with the same settings and steps. `differences` tells in what the two
+        differ.
         """
         if agent.neutral:
             return None
-        family = [a for a in self.judged if a.algorithm == agent.algorithm and a.neutral]
-        alike = [a for a in family if (a.settings, a.steps) == (agent.settings, agent.steps)]
-        chosen = alike or family
-        return chosen[0] if len(chosen) == 1 else None
+        neutral = self.neutral_agents(agent)
+        alike = [a for a in neutral if not differences(a, agent)]
+        if alike:
+            return alike[0]
+        return neutral[0] if len(neutral) == 1 else None
+
+
+def differences(base: AgentRuns, agent: AgentRuns) -> str:
+    """In what two agents differ besides their risk; nothing if in nothing."""
+    found = []
+    if base.steps != agent.steps:
+        found.append(f"{base.steps or 0:,} against {agent.steps or 0:,} steps")
+    if base.settings != agent.settings:
+        found.append("other settings")
+    return ", ".join(found)
 
 
 def sections(runs: Iterable[Run]) -> list[Section]:
@@ -131,11 +154,12 @@ def _order(agent: AgentRuns) -> tuple[Any, ...]:
 
 
 def _variant(agent: AgentRuns, agents: Sequence[AgentRuns]) -> str:
-    """The settings and steps in which an agent differs from others of its name."""
+    """The risk, settings and steps in which an agent differs from others of its name."""
     name = agent_name(agent.algorithm, agent.risk)
     alike = [a for a in agents if agent_name(a.algorithm, a.risk) == name]
     mine = dict(agent.settings)
-    found = [
+    found = [f"risk = {agent.risk}"] if any(other.risk != agent.risk for other in alike) else []
+    found += [
         f"{key} = {mine[key]}"
         for key in mine
         if any(dict(other.settings).get(key) != mine[key] for other in alike)
@@ -179,11 +203,16 @@ def _measure(risk: str) -> Risk | None:
 def _measure_text(measure: Risk | None, risk: str) -> str:
     match measure:
         case MeanVariance(risk_aversion=lam):
-            return f"λ = {lam:g}"
+            return f"λ = {_exact(lam)}"
         case CVaR(level=level, weight=weight):
-            return f"CVaR {level:g}" + (f" of weight {weight:g}" if weight != 1 else "")
+            return f"CVaR {_exact(level)}" + (f" of weight {_exact(weight)}" if weight != 1 else "")
         case Entropic(risk_aversion=beta):
-            return f"entropic {beta:g}"
+            return f"entropic {_exact(beta)}"
         case VarianceBudget(limit=limit):
-            return f"variance ≤ {limit:g}"
+            return f"variance ≤ {_exact(limit)}"
     return risk
+
+
+def _exact(value: float) -> str:
+    """All the digits it has, so that two numbers never look the same."""
+    return repr(value).removesuffix(".0")

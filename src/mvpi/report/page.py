@@ -15,7 +15,7 @@ from typing import Any
 import mvpi
 from mvpi.errors import InputError
 from mvpi.report import words
-from mvpi.report.comparison import ZONE, Column, Comparison, Estimate, change
+from mvpi.report.comparison import ZONE, Column, Comparison, Estimate
 from mvpi.report.groups import AgentRuns, Section, sections
 from mvpi.report.plots import (
     Style,
@@ -82,7 +82,6 @@ class _Row:
     """An agent in the table; without cells it was not evaluated yet."""
 
     label: str
-    style: Style
     seeds: str
     waiting: str
     cells: tuple[_Cell, ...]
@@ -139,8 +138,9 @@ def _facts(comparison: Comparison, look: dict[str, Style], key: str) -> dict[str
         "columns": comparison.columns,
         "legend": [(agent.label, look[agent.label]) for agent in section.agents],
         "figures": list(_figures(comparison, look, key)),
-        "rows": [_row(comparison, agent, look[agent.label]) for agent in section.agents],
+        "rows": [_row(comparison, agent) for agent in section.agents],
         "compared": any(section.baseline(agent) is not None for agent in section.judged),
+        "unlike": words.unlike_baselines(section),
         **_settings(section),
     }
 
@@ -163,30 +163,30 @@ def _figures(
             yield kind, Markup(svg.replace("<svg", opening, 1))
 
 
-def _row(comparison: Comparison, agent: AgentRuns, style: Style) -> _Row:
+def _row(comparison: Comparison, agent: AgentRuns) -> _Row:
     seeds, waiting = str(len(agent.runs)), str(len(agent.waiting) or "")
     if agent.steps is None:
-        return _Row(agent.label, style, waiting, "", (), "")
-    found = comparison.estimates[agent.label]
+        return _Row(agent.label, waiting, "", (), "")
+    found = comparison.estimates[agent.key]
     base = comparison.section.baseline(agent)
-    theirs = None if base is None else comparison.estimates[base.label]
+    theirs = None if base is None else comparison.estimates[base.key]
     cells = tuple(
         _cell(
             column,
             found[column.name],
             None if theirs is None else theirs[column.name],
-            agent.label in comparison.best(column),
+            agent.key in comparison.best(column),
         )
         for column in comparison.columns
     )
-    return _Row(agent.label, style, seeds, waiting, cells, f"{agent.steps:,}")
+    return _Row(agent.label, seeds, waiting, cells, f"{agent.steps:,}")
 
 
 def _cell(column: Column, ours: Estimate, base: Estimate | None, best: bool) -> _Cell:
-    text = {"sharpe": words.ratio, ZONE.name: words.share}.get(column.name, words.number)
+    text = words.share if column is ZONE else words.number
     known = not (math.isnan(ours.low) or math.isnan(ours.high))
     interval = f"{text(ours.low, 3)} to {text(ours.high, 3)}" if known else ""
-    moved = "" if base is None else words.percent(change(base.value, ours.value))
+    moved = "" if base is None else words.change(base.value, ours.value)
     return _Cell(text(ours.value), interval, moved, best)
 
 

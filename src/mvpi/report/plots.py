@@ -15,16 +15,13 @@ from typing import Any
 
 import matplotlib as mpl
 import numpy as np
-import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from mvpi.report.axes import thousands
 from mvpi.report.comparison import Comparison, run_point
-from mvpi.report.groups import AgentRuns
-
-Array = npt.NDArray[np.float64]
+from mvpi.report.mean_curve import mean_curve
 
 _SIZE = (4.2, 3.0)
 _ROW = 0.36
@@ -103,9 +100,12 @@ def learning_curves(comparison: Comparison, look: dict[str, Style], key: str) ->
     """Mean return against steps: the mean over seeds, and a band of one standard error."""
     with _figure() as (figure, axes):
         for agent in comparison.section.agents:
-            steps, mean, error = mean_curve(agent)
-            if not len(steps):
+            points = mean_curve([run.curve for run in (*agent.runs, *agent.waiting)])
+            if not len(points):
                 continue
+            if len(points) > _MOST_POINTS:
+                points = points[np.linspace(0, len(points) - 1, _MOST_POINTS).astype(int)]
+            steps, mean, error = points.T
             style = look[agent.label]
             every = max(1, len(steps) // 6)
             axes.plot(
@@ -127,30 +127,6 @@ def learning_curves(comparison: Comparison, look: dict[str, Style], key: str) ->
         return _svg(figure, key)
 
 
-def mean_curve(agent: AgentRuns) -> tuple[Array, Array, Array]:
-    """Steps, mean over the runs that got so far, and its standard error."""
-    curves = [np.array(run.curve).T for run in (*agent.runs, *agent.waiting) if run.curve]
-    if not curves:
-        return np.empty(0), np.empty(0), np.empty(0)
-    grid = np.unique(np.concatenate([steps for steps, _ in curves]))
-    if len(grid) > _MOST_POINTS:
-        grid = grid[np.linspace(0, len(grid) - 1, _MOST_POINTS).astype(int)]
-    rows = np.array([_inside(grid, *curve) for curve in curves])
-    there = ~np.isnan(rows)
-    count = there.sum(0)
-    shown = count > 0
-    rows, there, count, grid = rows[:, shown], there[:, shown], count[shown], grid[shown]
-    mean = np.where(there, rows, 0.0).sum(0) / count
-    squares = np.where(there, (rows - mean) ** 2, 0.0).sum(0)
-    error = np.sqrt(squares / np.maximum(count - 1, 1) / count)
-    return grid, mean, error
-
-
-def _inside(grid: Array, steps: Array, values: Array) -> Array:
-    """A curve at the steps of the grid; not a number before it begins and after it ends."""
-    return np.interp(grid, steps, values, left=np.nan, right=np.nan)
-
-
 def return_histograms(comparison: Comparison, look: dict[str, Style], key: str) -> str:
     """The returns of the final episodes, a row for every agent, each scaled to its row."""
     agents = comparison.section.judged
@@ -169,7 +145,7 @@ def return_histograms(comparison: Comparison, look: dict[str, Style], key: str) 
                 top, edges, baseline=floor, fill=True, facecolor=style.color, alpha=0.35, lw=0
             )
             axes.stairs(top, edges, baseline=floor, color=style.color, lw=1.1)
-            mean = comparison.estimates[agent.label]["mean"].value
+            mean = comparison.estimates[agent.key]["mean"].value
             axes.vlines(mean, floor, floor + 0.93, color="#33373d", lw=1.3)
             axes.plot(
                 -0.03,

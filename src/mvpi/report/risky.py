@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,8 @@ _RESAMPLES = 2_000
 class ZoneRow:
     """The final episodes of a method's seeds: how often in the zone, at what return.
 
-    `low` and `high` are a 95% bootstrap interval of the share over the seeds.
+    `low` and `high` are a 95% bootstrap interval of the share over the seeds; of a single one there
+    is none, and they are NaN.
     """
 
     task: str
@@ -34,6 +36,11 @@ class ZoneRow:
     return_deviation: float
 
 
+def no_zone(task: str) -> InputError:
+    """What is said of a task without a noisy zone."""
+    return InputError(f"{task} has no noisy zone; use mvpi paper curves or table for it")
+
+
 def zone_rows(runs: Sequence[Finished]) -> list[ZoneRow]:
     """A row for every task, method and risk aversion."""
     groups: dict[tuple[str, str, float], list[Finished]] = {}
@@ -44,13 +51,15 @@ def zone_rows(runs: Sequence[Finished]) -> list[ZoneRow]:
     for key, group in groups.items():
         shares = [run.outcome.in_zone for run in group if run.outcome.in_zone is not None]
         if len(shares) < len(group):
-            raise InputError(f"{key[0]} has no noisy zone; use mvpi paper curves or table for it")
-        drawn = rng.choice(shares, size=(_RESAMPLES, len(shares))).mean(axis=1)
-        low, high = np.quantile(drawn, [0.025, 0.975])
+            raise no_zone(key[0])
+        low = high = math.nan
+        if len(shares) > 1:
+            drawn = rng.choice(shares, size=(_RESAMPLES, len(shares))).mean(axis=1)
+            low, high = map(float, np.quantile(drawn, [0.025, 0.975]))
         mean = float(np.mean([run.outcome.mean for run in group]))
         deviation = float(np.sqrt(np.mean([run.outcome.variance for run in group])))
         share = float(np.mean(shares))
-        rows.append(ZoneRow(*key, len(group), share, float(low), float(high), mean, deviation))
+        rows.append(ZoneRow(*key, len(group), share, low, high, mean, deviation))
     return rows
 
 
@@ -64,11 +73,11 @@ def draw(rows: Sequence[ZoneRow], path: Path) -> None:
     handles = {}
     for axes, task in zip(panels, tasks, strict=True):
         for row in (row for row in rows if row.task == task):
-            error = [[100 * (row.in_zone - row.low)], [100 * (row.high - row.in_zone)]]
+            error = np.maximum([[row.in_zone - row.low], [row.high - row.in_zone]], 0.0)
             handles[row.method] = axes.errorbar(
                 100 * row.in_zone,
                 row.mean_return,
-                xerr=np.maximum(error, 0.0),
+                xerr=None if math.isnan(row.low) else 100 * error,
                 fmt=MARKERS[row.method],
                 color=COLORS[row.method],
                 markerfacecolor="none",
@@ -87,7 +96,8 @@ def draw(rows: Sequence[ZoneRow], path: Path) -> None:
         axes.set_title(task.removeprefix("mvpi/"), fontsize=10)
         axes.set_xlim(-4, 104)
         axes.spines[["top", "right"]].set_visible(False)
-    figure.suptitle("Mean return against time in the noisy zone, 95% intervals over seeds")
+    intervals = "" if all(math.isnan(row.low) for row in rows) else ", 95% intervals over seeds"
+    figure.suptitle(f"Mean return against time in the noisy zone{intervals}")
     figure.supylabel("mean return", fontsize=10)
     figure.legend(
         list(handles.values()),

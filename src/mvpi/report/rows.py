@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from itertools import product
@@ -82,17 +83,26 @@ def compared_at(lam: float, rows: Iterable[Kind]) -> list[Kind]:
     return [row for row in rows if row.risk_aversion == METHODS[row.method].risk(lam)]
 
 
-def finished(grid: Grid, root: Path) -> list[Finished]:
+Unreadable = dict[str, str]
+"""Why a run cannot be read, by the name of its experiment."""
+
+
+def finished(grid: Grid, root: Path) -> tuple[list[Finished], Unreadable]:
     """All finished runs of the grid under `root`, each once, in the grid's order."""
     found: dict[str, Finished] = {}
+    unreadable: Unreadable = {}
     order = product(grid.tasks, grid.methods, grid.risk_aversions, range(grid.seeds))
     for task, method, lam, seed in order:
         experiment = grid.experiment(task, method, lam, seed)
-        outcome = experiment.outcome(root)
+        try:
+            outcome = experiment.outcome(root)
+        except (InputError, OSError) as error:
+            unreadable[experiment.name] = str(error)
+            continue
         if outcome is not None:
             risk, directory = METHODS[method].risk(lam), root / experiment.name
             found[experiment.name] = Finished(task, method, risk, seed, outcome, directory)
-    return list(found.values())
+    return list(found.values()), unreadable
 
 
 def run_rows(runs: Iterable[Finished]) -> list[RunRow]:
@@ -111,10 +121,13 @@ def curve_rows(runs: Iterable[Finished]) -> list[CurveRow]:
     names = ("steps", "return_mean", "return_variance", "reward_mean", "reward_variance")
     rows = []
     for run in runs:
-        for row in read_metrics(run.directory):
+        path = run.directory / "metrics.csv"
+        evaluations = read_metrics(run.directory)
+        if not evaluations:
+            raise InputError(f"{path} is damaged: it has no evaluation")
+        for row in evaluations:
             numbers: list[Any] = [row.get(name) for name in names]
-            if None in numbers:
-                path = run.directory / "metrics.csv"
+            if None in numbers or not math.isfinite(numbers[0]):
                 raise InputError(f"{path} is damaged: a number is missing")
             rows.append(CurveRow(*run.key, int(numbers[0]), *numbers[1:]))
     return rows

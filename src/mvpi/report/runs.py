@@ -70,17 +70,22 @@ def read_runs(
     """
     check_count(episodes, "episodes", at_least=2)
     runs: list[Run] = []
-    notes: list[str] = []
-    for path in _found(directories):
+    found, notes = _found(directories)
+    for path in found:
         try:
             runs.append(_read(path))
         except InputError as error:
             notes.append(str(error))
+        except OSError as error:
+            notes.append(_unreadable(path, error))
     if not runs:
         raise InputError(notes[0])
     due = [run for run in runs if run.outcome is None and not run.waits_for]
     if due:
-        judged = {run.directory: _judged(run, episodes) for run in track(due)}
+        judged = {}
+        for run in track(due):
+            judged[run.directory], not_kept = _judged(run, episodes)
+            notes += not_kept
         runs = [judged.get(run.directory, run) for run in runs]
     runs, repeated = _without_repetitions(runs)
     waiting = [
@@ -89,25 +94,35 @@ def read_runs(
     return runs, [*notes, *repeated, *waiting]
 
 
-def _found(directories: Sequence[Path]) -> list[Path]:
-    """The run directories in or below the given ones, each once."""
+def _found(directories: Sequence[Path]) -> tuple[list[Path], list[str]]:
+    """The run directories in or below the given ones, each once, and notes on unreadable ones."""
     if not directories:
         raise InputError("give at least one run directory of `mvpi train`")
     found: dict[Path, Path] = {}
+    notes: list[str] = []
     for given in directories:
         if not given.is_dir():
             what = "is not a directory" if given.exists() else "does not exist"
             raise InputError(f"{given} {what}; give run directories of `mvpi train`")
-        below = list(_below(given))
-        if not below:
+        errors: list[OSError] = []
+        below = list(_below(given, errors))
+        notes += [_unreadable(error.filename, error) for error in errors]
+        if not below and not errors:
             raise InputError(f"{given} holds no run: there is no {CONFIG} in it or below it")
         for path in below:
             found.setdefault(path.resolve(), path)
-    return list(found.values())
+    return list(found.values()), notes
 
 
-def _below(given: Path) -> Iterator[Path]:
-    for here, folders, files in os.walk(given):
+def _below(given: Path, errors: list[OSError]) -> Iterator[Path]:
+    """Links are followed, each directory is entered once; those that cannot be are `errors`."""
+    entered: set[str] = set()
+    for here, folders, files in os.walk(given, onerror=errors.append, followlinks=True):
+        real = os.path.realpath(here)
+        if real in entered:
+            folders.clear()
+            continue
+        entered.add(real)
         folders.sort()
         if CONFIG in files:
             folders.clear()  # what is inside a run belongs to it
@@ -219,18 +234,27 @@ def _policy_steps(path: Path) -> int | None:
         raise InputError(f"{path} is damaged: {_reason(error)}") from None
 
 
-def _judged(run: Run, episodes: int) -> Run:
-    """The run with its final episodes, which are kept in its directory."""
+def _judged(run: Run, episodes: int) -> tuple[Run, list[str]]:
+    """The run with its final episodes, and a note if they cannot be kept in its directory."""
     from mvpi.agents.agent import load
 
     try:
         agent = load(run.directory)
         if agent.source is None:
             raise InputError("it names no environment this program can make")
-        judge(agent, run.directory, episodes)
-        return replace(run, outcome=Outcome.read(run.directory))
-    except (InputError, EnvironmentFailure) as error:
-        return replace(run, waits_for=f"it cannot be evaluated: {_reason(error)}")
+        kept, notes = _kept(judge(agent, episodes), run.directory)
+        return replace(run, outcome=kept), notes
+    except (InputError, EnvironmentFailure, OSError) as error:
+        return replace(run, waits_for=f"it cannot be evaluated: {_reason(error)}"), []
+
+
+def _kept(outcome: Outcome, directory: Path) -> tuple[Outcome | None, list[str]]:
+    """What is in the directory afterwards; if nothing can be, what there is in memory, and why."""
+    try:
+        outcome.write(directory)
+        return Outcome.read(directory), []
+    except OSError as error:
+        return outcome, [f"the evaluation of {directory} is not kept: {_reason(error)}"]
 
 
 def _without_repetitions(runs: Iterable[Run]) -> tuple[list[Run], list[str]]:
@@ -244,6 +268,12 @@ def _without_repetitions(runs: Iterable[Run]) -> tuple[list[Run], list[str]]:
     return list(first.values()), notes
 
 
+def _unreadable(path: Path | str, error: OSError) -> str:
+    return f"{path} cannot be read: {_reason(error)}"
+
+
 def _reason(error: Exception) -> str:
-    what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
-    return " ".join(what.split())[:200]
+    if isinstance(error, KeyError):
+        return f"{error} is missing"
+    what = error.strerror if isinstance(error, OSError) else None
+    return " ".join((what or str(error)).split())[:200]

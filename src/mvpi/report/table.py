@@ -1,8 +1,9 @@
 """The paper's table: changes relative to TD3, with intervals, beside the paper's own figures.
 
-For a method and TD3, each statistic of the final episodes' returns is averaged over the seeds; the
-change is `(x - x_TD3) / |x_TD3|`. An interval is a bootstrap over both sources of chance: seeds
-are drawn again, and within each seed its episodes.
+Mean and variance of the final episodes' returns are averaged over the seeds first; of these
+averages are `J = mean - lam variance` and `SR = mean / sqrt(variance)`, as in the paper's table.
+The change is `(x - x_TD3) / |x_TD3|`. An interval is a bootstrap over both sources of chance:
+seeds are drawn again, and within each seed its episodes.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ import numpy.typing as npt
 
 from mvpi.experiments.outcome import Outcome
 from mvpi.experiments.paper import BASELINE, COMPARED, METHODS, published
+from mvpi.report import samples
+from mvpi.report.changes import percent, relative_change
 from mvpi.report.rows import Finished, compared_at
 
 Array = npt.NDArray[np.float64]
@@ -33,13 +36,17 @@ _ROUNDING = 0.005
 class Cell:
     """One change: ours with its 95% interval, the paper's, and whether they agree.
 
-    Changes are shares: 0.5 is +50%. `seeds` are those of the method and of the baseline, the fewer.
+    Changes are shares: 0.5 is +50%; `low` and `high` are of the change. `value` is the method's own
+    statistic, with its interval. `seeds` are those of the method and of the baseline, the fewer.
     """
 
     task: str
     method: str
     risk_aversion: float
     statistic: str
+    value: float
+    value_low: float
+    value_high: float
     change: float
     low: float
     high: float
@@ -55,10 +62,16 @@ def cells(runs: Sequence[Finished], lam: float, seed: int = 0) -> list[Cell]:
         tasks.setdefault(run.task, {}).setdefault(run.method, []).append(run.outcome)
     found: list[Cell] = []
     for task, methods in tasks.items():
-        base = methods.pop(BASELINE, [])
-        if base:
-            for method in sorted(methods, key=(*COMPARED, *METHODS).index):
-                found += _compare(task, method, lam, base, methods[method], seed)
+        if BASELINE not in methods:
+            continue
+        seen = {
+            method: _Seen.of(methods[method], lam, np.random.default_rng([seed, place]))
+            for place, method in enumerate(METHODS)
+            if method in methods
+        }
+        base = seen.pop(BASELINE)
+        for method in sorted(seen, key=(*COMPARED, *METHODS).index):
+            found += _compare(task, method, lam, base, seen[method])
     return found
 
 
@@ -81,79 +94,52 @@ def verdict(published: float | None, low: float, high: float, seeds: int) -> Ver
     return "agrees" if (low > 0) == (published > 0) else "disagrees"
 
 
-def change(x: npt.ArrayLike, base: npt.ArrayLike) -> Array:
-    """`(x - base) / |base|`, also where it has to be a limit.
+@dataclass(frozen=True)
+class _Seen:
+    """What the seeds of a method say of a task: `STATISTICS`, and the same of every resample."""
 
-    Nothing changed is 0, even from 0 or infinity; from infinity to a number is -1; from 0 to
-    a number is infinite.
-    """
-    x, base = np.broadcast_arrays(np.asarray(x, float), np.asarray(base, float))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        plain = (x - base) / np.abs(base)
-    return np.select([x == base, np.isposinf(base) & np.isfinite(x)], [0.0, -1.0], plain)
+    values: Array
+    resampled: Array
+    seeds: int
 
-
-def statistics(returns: Array, risk_aversion: float) -> Array:
-    """J, mean, variance and Sharpe ratio of the episodes, each averaged over the seeds.
-
-    `returns` is (..., seeds, episodes), the result (4, ...).
-    """
-    mean, variance = returns.mean(axis=-1), returns.var(axis=-1)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        sharpe = np.where(mean == 0, 0.0, mean / np.sqrt(variance))
-        every = np.stack([mean - risk_aversion * variance, mean, variance, sharpe])
-        averaged: Array = every.mean(axis=-1)  # not a number for infinite ratios of both signs
-    return averaged
+    @classmethod
+    def of(cls, seeds: Sequence[Outcome], lam: float, rng: np.random.Generator) -> _Seen:
+        returns = [np.array(outcome.returns) for outcome in seeds]
+        moments = (samples.means, samples.variances)
+        drawn = samples.draw_runs(len(returns), _RESAMPLES, rng)
+        return cls(
+            _statistics(samples.of_each(returns, moments).mean(axis=-1), lam),
+            _statistics(samples.of_drawn(returns, drawn, moments, rng).mean(axis=-1), lam),
+            len(seeds),
+        )
 
 
-def _compare(
-    task: str,
-    method: str,
-    lam: float,
-    base: Sequence[Outcome],
-    other: Sequence[Outcome],
-    seed: int,
-) -> Iterator[Cell]:
-    rng = np.random.default_rng(seed)
-    sides = [np.array([outcome.returns for outcome in side]) for side in (base, other)]
-    was, now = (statistics(side, lam) for side in sides)
-    drawn_was, drawn_now = (statistics(_redrawn(side, rng), lam) for side in sides)
-    found = change(now, was)
-    ends = np.quantile(change(drawn_now, drawn_was), [0.025, 0.975], axis=1, method="inverted_cdf")
+def _statistics(moments: Array, risk_aversion: float) -> Array:
+    """J, mean, variance and Sharpe ratio, (4, ...), of a mean and a variance, (2, ...)."""
+    mean, variance = moments
+    objective = mean - risk_aversion * variance
+    return np.stack([objective, mean, variance, samples.sharpe_ratio(mean, variance)])
+
+
+def _compare(task: str, method: str, lam: float, base: _Seen, ours: _Seen) -> Iterator[Cell]:
+    changes = relative_change(ours.values, base.values)
+    resampled = relative_change(ours.resampled, base.resampled)
     there = published(task, method, lam)
-    seeds = min(len(base), len(other))
+    seeds = min(base.seeds, ours.seeds)
     for i, name in enumerate(STATISTICS):
-        low, high = float(ends[0, i]), float(ends[1, i])
+        value = float(ours.values[i]), *samples.interval(ours.resampled[i])
+        low, high = samples.interval(resampled[i])
         paper = None if there is None else there[i] / 100.0
         judged = verdict(paper, low, high, seeds)
-        yield Cell(task, method, lam, name, float(found[i]), low, high, paper, judged, seeds)
-
-
-def _redrawn(returns: Array, rng: np.random.Generator) -> Array:
-    """Bootstrap samples, (resamples, seeds, episodes): seeds drawn again, and their episodes."""
-    seeds, episodes = returns.shape
-    which = rng.integers(seeds, size=(_RESAMPLES, seeds, 1))
-    when = rng.integers(episodes, size=(_RESAMPLES, seeds, episodes))
-    return returns[which, when]
-
-
-def percent(share: float) -> str:
-    """A change as a person reads it: whole percents, large ones as powers of ten.
-
-    A change that is no number, such as one between infinite Sharpe ratios, is a question mark.
-    """
-    if math.isnan(share):
-        return "?"
-    if math.isinf(share):
-        return "+inf" if share > 0 else "-inf"
-    value = 100.0 * share
-    if abs(value) >= 1e5:
-        return f"{value:+.0e}%".replace("e+0", "e").replace("e+", "e")
-    return f"{value:+.0f}%".replace("+0%", "0%").replace("-0%", "0%")
+        change = float(changes[i]), low, high
+        yield Cell(task, method, lam, name, *value, *change, paper, judged, seeds)
 
 
 def summary(table: Sequence[Cell]) -> list[str]:
-    """What the paper says in words, counted: in how many tasks a method is better."""
+    """What the paper says in words, counted: in how many tasks a method is better.
+
+    A task where one of the two is not a number does not count.
+    """
     lines: list[str] = []
     for lam in dict.fromkeys(cell.risk_aversion for cell in table):
         here = [cell for cell in table if cell.risk_aversion == lam]
@@ -170,24 +156,52 @@ def summary(table: Sequence[Cell]) -> list[str]:
     return lines
 
 
+@dataclass(frozen=True)
+class _Match:
+    """MVPI-TD3 against another method in one task and statistic.
+
+    `higher` is None where one of the two is not a number, `in_paper` where the paper has none.
+    """
+
+    higher: bool | None
+    beyond_chance: bool
+    in_paper: bool | None
+
+
+def _against_baseline(ours: Cell) -> _Match:
+    return _Match(
+        None if math.isnan(ours.change) else ours.change > 0,
+        ours.seeds > 1 and ours.low > 0,
+        None if ours.published is None else ours.published > 0,
+    )
+
+
+def _against(ours: Cell, other: Cell) -> _Match:
+    known = not (math.isnan(ours.value) or math.isnan(other.value))
+    papers = ours.published, other.published
+    return _Match(
+        ours.value > other.value if known else None,
+        min(ours.seeds, other.seeds) > 1 and ours.value_low > other.value_high,
+        None if papers[0] is None or papers[1] is None else papers[0] > papers[1],
+    )
+
+
 def _counts(lam: float, name: str, by_method: dict[str, dict[str, Cell]]) -> Iterator[str]:
     trvo, mvpi = (by_method[method] for method in COMPARED)
-    tasks: dict[str, list[tuple[float, float, float | None, float | None]]] = {
-        "TD3": [(cell.change, 0.0, cell.published, 0.0) for cell in mvpi.values()],
-        "TRVO": [
-            (mvpi[task].change, trvo[task].change, mvpi[task].published, trvo[task].published)
-            for task in mvpi
-            if task in trvo
-        ],
+    matches = {
+        BASELINE: [_against_baseline(cell) for cell in mvpi.values()],
+        "TRVO": [_against(cell, trvo[task]) for task, cell in mvpi.items() if task in trvo],
     }
-    for other, pairs in tasks.items():
-        if pairs:
-            ours = sum(x > y for x, y, _, _ in pairs)
-            known = [(x, y) for _, _, x, y in pairs if x is not None and y is not None]
-            paper = f" (paper: {sum(x > y for x, y in known)} of {len(known)})" if known else ""
+    for other, of_tasks in matches.items():
+        known = [match for match in of_tasks if match.higher is not None]
+        if known:
+            higher = [match for match in known if match.higher]
+            sure = sum(match.beyond_chance for match in higher)
+            in_paper = [match.in_paper for match in of_tasks if match.in_paper is not None]
+            paper = f" (paper: {sum(in_paper)} of {len(in_paper)})" if in_paper else ""
             yield (
-                f"lam = {lam:g}: MVPI-TD3 has a higher {name} than {other} in {ours} of "
-                f"{len(pairs)} tasks{paper}"
+                f"lam = {lam:g}: MVPI-TD3 has a higher {name} than {other} in {len(higher)} of "
+                f"{len(known)} tasks, {sure} of them beyond the 95% intervals{paper}"
             )
 
 

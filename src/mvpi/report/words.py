@@ -6,12 +6,11 @@ import math
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from mvpi.report.comparison import Comparison, Estimates, change
-from mvpi.report.groups import AgentRuns
+from mvpi.report.changes import percent, relative_change
+from mvpi.report.comparison import Comparison, Estimates
+from mvpi.report.groups import AgentRuns, Section, differences
 
 _MINUS = "\N{MINUS SIGN}"
-_AS_GOOD_AS_INFINITE = 1e9
-"""A Sharpe ratio of this size is a deviation of nothing but rounding."""
 _MOST_SENTENCES = 3
 _MOST_NAMES = 5
 
@@ -40,12 +39,6 @@ def number(value: float, digits: int = 4) -> str:
     return text.replace("-", _MINUS)
 
 
-def ratio(value: float, digits: int = 4) -> str:
-    """A Sharpe ratio."""
-    infinite = abs(value) > _AS_GOOD_AS_INFINITE
-    return number(math.copysign(math.inf, value) if infinite else value, digits)
-
-
 def share(value: float, digits: int = 4) -> str:
     """A part of a whole, in percent.
 
@@ -56,20 +49,14 @@ def share(value: float, digits: int = 4) -> str:
     return f"{value:.1%}"
 
 
-def percent(value: float) -> str:
-    """A change; nothing if it is not a number.
+def change(before: float, after: float) -> str:
+    """In percent; nothing where that says nothing, as from 0.
 
-    >>> percent(12.3), percent(1.26), percent(99.7), percent(float("nan"))
-    ('+12%', '+1.3%', '+99.7%', '')
+    >>> change(100.0, 112.3), change(-8.0, -8.125), change(5.0, 5.0001), change(0.0, 3.0)
+    ('+12%', '\N{MINUS SIGN}1.6%', '0%', '')
     """
-    if math.isnan(value):
-        return ""
-    if value == 0:
-        return "0%"
-    size = abs(value)
-    whole = 9.95 <= size < 99 or size >= 100  # almost all is not all
-    text = f"{value:+,.0f}%" if whole else f"{value:+.1f}%"
-    return text.replace("-", _MINUS)
+    share = float(relative_change(after, before))
+    return percent(share).replace("-", _MINUS) if math.isfinite(share) else ""
 
 
 def counted(counts: Collection[int], what: str) -> str:
@@ -115,23 +102,47 @@ def summary(comparison: Comparison) -> str:
 def _compared(comparison: Comparison) -> list[str]:
     """Risk-averse agents against the risk-neutral one of their algorithm."""
     section = comparison.section
+    averse = [agent for agent in section.judged if not agent.neutral]
+    if not averse:
+        return ["There is no risk-averse agent among them."]
     pairs = [
-        _Pair(agent, base, comparison.estimates[agent.label], comparison.estimates[base.label])
-        for agent in section.judged
+        _Pair(agent, base, comparison.estimates[agent.key], comparison.estimates[base.key])
+        for agent in averse
         if (base := section.baseline(agent)) is not None
     ]
-    if not pairs and all(agent.neutral for agent in section.judged):
-        return ["There is no risk-averse agent among them."]
-    if not pairs:
-        return ["There is no risk-neutral agent of the same algorithm to compare with."]
+    paired = {pair.agent.key for pair in pairs}
+    unclear = [a for a in averse if a.key not in paired and section.neutral_agents(a)]
+    if unclear:
+        why = "there are several risk-neutral agents of the same algorithm, all with other settings"
+        return [*_findings(pairs), f"Not compared: {_named(unclear)}; {why} or steps."]
+    return _findings(pairs) or [
+        "There is no risk-neutral agent of the same algorithm to compare with."
+    ]
+
+
+def _findings(pairs: Collection[_Pair]) -> list[str]:
+    """A sentence for every pair, or counts if there are many."""
     if len(pairs) <= _MOST_SENTENCES:
         return [pair.sentence for pair in pairs]
     steadiest = min(pairs, key=lambda pair: pair.ours["deviation"].value)
     spread, cost = _lowered(pairs, "deviation"), _lowered(pairs, "mean")
+    unlike = sum(bool(differences(pair.base, pair.agent)) for pair in pairs)
+    other = f", {unlike} of them one of other settings or steps" if unlike else ""
+    size = f"{len(pairs)} of them are risk-averse"
     return [
-        f"{len(pairs)} of them are risk-averse and have a risk-neutral agent to compare with.",
+        f"{size} and have a risk-neutral agent to compare with{other}.",
         f"{spread} of these lowered the standard deviation of the return and {cost} the mean.",
         f"The steadiest: {steadiest.sentence[0].lower()}{steadiest.sentence[1:]}",
+    ]
+
+
+def unlike_baselines(section: Section) -> list[str]:
+    """A sentence for every agent whose baseline differs from it in more than the risk."""
+    return [
+        f"{agent.label} is compared with {base.label} although they differ: {unlike}."
+        for agent in section.judged
+        if (base := section.baseline(agent)) is not None
+        if (unlike := differences(base, agent))
     ]
 
 
@@ -148,15 +159,17 @@ class _Pair:
     def sentence(self) -> str:
         spread = self._effect("deviation", "the standard deviation of the return")
         cost = self._effect("mean", "its mean")
-        who = f"Against {self.base.label}, {self.agent.label}"
-        return f"{who} {spread} and {cost}; {self._caution()}."
+        unlike = differences(self.base, self.agent)
+        base = f"{self.base.label} ({unlike})" if unlike else self.base.label
+        return f"Against {base}, {self.agent.label} {spread} and {cost}; {self._caution()}."
 
     def _effect(self, name: str, noun: str) -> str:
         before, after = self.theirs[name].value, self.ours[name].value
-        if number(after) == number(before):
+        moved = change(before, after)
+        if moved == "0%" or number(after) == number(before):
             return f"left {noun} unchanged ({number(before)})"
         verb = "lowered" if after < before else "raised"
-        share = percent(change(before, after)).lstrip(f"+{_MINUS}")
+        share = moved.lstrip(f"+{_MINUS}")
         span = f"from {number(before)} to {number(after)}"
         return f"{verb} {noun} by {share} ({span})" if share else f"{verb} {noun} {span}"
 
@@ -184,8 +197,15 @@ def _lowered(pairs: Collection[_Pair], name: str) -> str:
 
 
 def _frontier(comparison: Comparison) -> str:
-    names = [agent.label for agent in comparison.frontier]
-    if len(names) == 1:
-        return f"{names[0]} has the highest mean and the lowest deviation of all."
-    which = listed(names) if len(names) <= _MOST_NAMES else f"{len(names)} of the agents"
+    best = comparison.frontier
+    if len(best) == 1:
+        return f"{best[0].label} has the highest mean and the lowest deviation of all."
+    which = _named(best)
     return f"On the efficient frontier, beaten by no other agent in mean and deviation: {which}."
+
+
+def _named(agents: Collection[AgentRuns]) -> str:
+    """Their labels, or only how many they are."""
+    if len(agents) > _MOST_NAMES:
+        return f"{len(agents)} of the agents"
+    return listed([agent.label for agent in agents])
