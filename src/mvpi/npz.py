@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
+import secrets
 import zipfile
 from collections.abc import Collection, Mapping
 from os import PathLike
@@ -21,13 +20,13 @@ Anything = npt.NDArray[Any]
 def write_npz(path: str | PathLike[str], arrays: Mapping[str, npt.ArrayLike]) -> None:
     """Write arrays; an existing file is replaced only once the new one is complete."""
     target = Path(path)
-    descriptor, scratch = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    scratch = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
     try:
-        with os.fdopen(descriptor, "wb") as file:
+        with scratch.open("xb") as file:
             np.savez(file, **arrays)  # type: ignore[arg-type]
-        Path(scratch).replace(target)
+        scratch.replace(target)
     except BaseException:
-        Path(scratch).unlink(missing_ok=True)
+        scratch.unlink(missing_ok=True)
         raise
 
 

@@ -16,7 +16,9 @@ from minari_data import collected
 import mvpi
 import mvpi.envs
 from mvpi import InputError
-from mvpi.offline import Dataset
+from mvpi.locks import lock
+from mvpi.offline import Dataset, density_ratio, learn_finite
+from mvpi.offline.td3_bc import TD3BC
 
 Array = np.ndarray
 
@@ -104,6 +106,20 @@ MALFORMED: list[tuple[str, dict[str, Any]]] = [
     (r"next_observations\[0, 0\] is inf", with_value(vectors, "next_observations", (0, 0), np.inf)),
     (r"actions\[2, 1\] is nan", with_value(vectors, "actions", (2, 1), np.nan)),
     (r"starts\[0, 2\] is nan", with_value(vectors, "starts", (0, 2), np.nan)),
+    (
+        r"rewards must be from -1e\+150 to 1e\+150: rewards\[2\] is -1e\+155; scale them down",
+        with_value(finite, "rewards", 2, -1e155),
+    ),
+    ("n_states must be a whole number >= 3, got 2", finite(n_states=2)),
+    ("n_actions must be a whole number >= 2, got 1", finite(n_actions=1)),
+    ("n_actions must be a whole number >= 2, got 2.5", finite(n_actions=2.5)),
+    ("number them from 0 without gaps", finite(n_states=10**8)),
+    ("n_states is for whole numbers", vectors(n_states=9)),
+    ("n_actions is for whole numbers", vectors(n_actions=9)),
+    ("first_state must be a whole number", finite(first_state=0.5)),
+    ("low is for vectors", finite(low=-1.0)),
+    ("high must be a finite number, or one for each of 2", vectors(high=[1.0, 2.0, 3.0])),
+    ("low must be a finite number, or one for each of 2", vectors(low=-np.inf)),
 ]
 
 
@@ -131,6 +147,44 @@ def test_bad_numbers_are_found_wherever_they_are(monkeypatch: pytest.MonkeyPatch
         wide[row, 2] = np.inf
         with pytest.raises(InputError, match=rf"observations\[{row}, 2\] is inf"):
             Dataset(wide, zeros, np.zeros(20), zeros, np.zeros(20, bool), zeros[:1])
+
+
+def test_what_comes_after_a_termination_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither checked nor counted, and nowhere to be seen in what is read."""
+    monkeypatch.setattr("mvpi.offline.dataset._PIECE", 3)
+    over = np.array([False, True, True, False])
+    for garbage in (-1, 10**12, np.iinfo(np.int64).min):
+        data = Dataset(**finite(next_observations=[1, garbage, garbage, 0], terminations=over))
+        assert data.n_states == 3
+        np.testing.assert_array_equal(
+            data.batch([[3, 2], [1, 0]]).next_observations, [[0, 2], [1, 1]]
+        )
+        np.testing.assert_array_equal(data.following(slice(1, 3)), [1, 2])
+        with pytest.raises(InputError, match=r"next_observations\[0\] is -7"):
+            Dataset(**finite(next_observations=[-7, garbage, garbage, 0], terminations=over))
+    following = vectors()["next_observations"]
+    following[over] = np.nan
+    data = Dataset(**vectors(next_observations=following, terminations=over))
+    seen = data.batch([2, 3]).next_observations
+    np.testing.assert_array_equal(seen, [data.observations[2], following[3]])
+    assert np.isnan(data.next_observations[over]).all()  # the file, if it is one, is as it was
+
+
+def test_ratios_do_not_depend_on_what_comes_after_a_termination() -> None:
+    over = np.array([True, False, False, True])
+    columns = [finite(terminations=over, next_observations=[x, 2, 0, x]) for x in (0, -1)]
+    ratios = [density_ratio(Dataset(**x), np.full((3, 2), 0.5), 0.9, "exact") for x in columns]
+    np.testing.assert_array_equal(*ratios)
+
+
+def test_the_environment_may_have_more_than_the_data() -> None:
+    columns = {name: np.tile(column, 10) for name, column in finite().items()}
+    data = Dataset(**columns, n_states=5, n_actions=4, first_state=-1, first_action=7)
+    assert (data.n_states, data.n_actions) == (5, 4)
+    assert (data.first_state, data.first_action) == (-1, 7)
+    assert learn_finite(data, 0.0, 0.9).shape == (5, 4)
+    bounded = Dataset(**vectors(low=-9, high=[8, 9]))
+    np.testing.assert_array_equal([bounded.low, bounded.high], [[-9, -9], [8, 9]])
 
 
 def test_what_is_read_is_what_was_given() -> None:
@@ -244,6 +298,27 @@ def test_numbers_of_states_and_actions_begin_at_0(here: Path) -> None:
     np.testing.assert_array_equal(data.observations, [s + 1 for s, *_ in seen])
     np.testing.assert_array_equal(data.actions, [a - 5 for _, a, *_ in seen])
     assert (data.n_states, data.n_actions) == (3, 2)
+    assert (data.first_state, data.first_action) == (-1, 5)
+
+
+def test_sizes_and_bounds_are_those_of_the_spaces(here: Path) -> None:
+    spaces = gym.spaces.Discrete(90), gym.spaces.Discrete(60)
+    data = Dataset.from_minari(collected(Odd(*spaces), "odd-v0", 20)[0])
+    assert (data.n_states, data.n_actions) == (90, 60)
+    for high in (3.0, np.inf):
+        low = np.array([-2.0, -1.0], np.float32)
+        box = gym.spaces.Box(low, np.array([2.0, high], np.float32))
+        dataset, *_ = collected(Odd(BOX, box), f"box-{high:g}-v0", 20)
+        data = Dataset.from_minari(dataset)
+        learner = TD3BC(data, 1.0, 0.9)
+        if high == 3.0:
+            np.testing.assert_array_equal(learner.box.low, [-2.0, -1.0])
+            np.testing.assert_array_equal(learner.box.high, [2.0, 3.0])
+            other = TD3BC(data, 1.0, 0.9, low=-5.0)
+            np.testing.assert_array_equal([other.box.low, other.box.high], [[-5, -5], [2, 3]])
+        else:
+            assert (data.low, data.high) == (None, None)
+            np.testing.assert_array_equal(learner.box.high, data.actions.max(axis=0))
 
 
 BOX = gym.spaces.Box(-1.0, 1.0, (2,), np.float32)
@@ -336,6 +411,21 @@ def test_the_replay_of_a_run_is_what_happened(run: Any, buffer_size: int) -> Non
     np.testing.assert_allclose(data.starts, expected, rtol=1e-6)
 
 
+def test_nobody_trains_while_the_replay_is_in_use(run: Any) -> None:
+    directory, _ = run(100, 200, 50)
+    data, other = Dataset.from_run(directory), Dataset.from_run(directory)
+    np.testing.assert_array_equal([data.low, data.high], [[-3.0], [3.0]])
+    seen = other.observations
+    with (directory / ".lock").open() as file:
+        assert not lock(file)
+        del data
+        assert not lock(file)
+        del other
+        assert not lock(file)
+        del seen
+        assert lock(file)
+
+
 def test_directories_without_a_replay_are_told(run: Any, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is not a directory"):
         Dataset.from_run(tmp_path / "nowhere")
@@ -359,15 +449,22 @@ def test_directories_without_a_replay_are_told(run: Any, tmp_path: Path) -> None
 # Files.
 
 
-@pytest.mark.parametrize("kind", [finite, vectors])
-def test_files_hold_everything(tmp_path: Path, kind: Callable[..., dict[str, Any]]) -> None:
-    data = Dataset(**kind())
+FACTS = {"n_states": 7, "n_actions": 3, "first_state": -2, "first_action": 1}
+
+
+@pytest.mark.parametrize(
+    "columns", [finite(), vectors(), finite(**FACTS), vectors(low=-9.0, high=[8.0, 9.0])]
+)
+def test_files_hold_everything(tmp_path: Path, columns: dict[str, Any]) -> None:
+    data = Dataset(**columns)
     data.save(tmp_path / "data.npz")
     again = Dataset.load(tmp_path / "data.npz")
     assert again.fingerprint() == data.fingerprint()
-    for name in kind():
-        np.testing.assert_array_equal(getattr(again, name), getattr(data, name))
-        assert getattr(again, name).dtype == getattr(data, name).dtype
+    for name in (*finite(), *FACTS, "low", "high"):
+        ours, theirs = getattr(again, name), getattr(data, name)
+        np.testing.assert_array_equal(ours, theirs)
+        assert type(ours) is type(theirs)
+        assert getattr(ours, "dtype", None) == getattr(theirs, "dtype", None)
 
 
 def test_fingerprints_tell_data_apart() -> None:

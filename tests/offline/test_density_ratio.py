@@ -53,6 +53,40 @@ def test_exact_of_an_action_per_state_and_of_a_function_is_that_of_its_probabili
     assert (answer[data.actions != actions[data.observations]] == 0).all()
 
 
+def test_a_policy_that_is_asked_speaks_the_numbers_of_the_environment() -> None:
+    """States from 10 on, actions from -1 on; a table is numbered as the data are."""
+    problem = random_problem(1)
+    data, actions = problem.data(), np.array([0, 1, 2, 0, 1, 2])
+    columns = (*data.batch(np.arange(len(data))), data.starts)
+    renumbered = Dataset(*columns, first_state=10, first_action=-1)
+    answer = exact(data, actions, 0.9)
+    np.testing.assert_array_equal(exact(renumbered, actions, 0.9), answer)
+    np.testing.assert_array_equal(
+        exact(renumbered, lambda s: (actions[s - 10] - 1).astype(np.int8), 0.9), answer
+    )
+    with pytest.raises(InputError, match=r"policy\[0\] must be an action from -1 on, got -2"):
+        exact(renumbered, lambda s: np.full(len(s), -2), 0.9)
+
+
+def test_actions_of_vectors_are_numbered_as_in_the_environment() -> None:
+    rows, starts = gaussian(50, discrete=True).batch(np.arange(50)), np.zeros((1, 1))
+    over = np.arange(50) % 5 == 0
+    led_to = np.where(over[:, None], np.nan, rows.next_observations)  # which nobody asks for
+    columns = (*rows._replace(next_observations=led_to, terminations=over), starts)
+
+    def features(s: np.ndarray, a: np.ndarray) -> np.ndarray:
+        return np.stack([np.ones(len(s)), s[:, 0], a], axis=1)
+
+    def ratio(first: int, policy: Any) -> np.ndarray:
+        data = Dataset(*columns, first_action=first)
+        return density_ratio(data, policy, 0.5, features=features, steps=50)
+
+    answer = ratio(0, lambda s: (s[:, 0] > 0).astype(int))
+    np.testing.assert_array_equal(ratio(5, lambda s: np.where(s[:, 0] > 0, 6, 5)), answer)
+    with pytest.raises(InputError, match="actions of the data, from 5 to 6, got"):
+        ratio(5, lambda s: np.zeros(len(s), int))
+
+
 def test_large_data_come_near_the_model() -> None:
     problem, rng = random_problem(3), np.random.default_rng(0)
     s, a = rng.integers(6, size=100_000), rng.integers(3, size=100_000)
@@ -184,6 +218,15 @@ def test_effective_size_of_extreme_weights() -> None:
     assert effective_size([1e200, 1e200]) == pytest.approx(2.0)
 
 
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [([], "must not be empty"), ([0, 0], "not all be zero"), ([-1, 2], r"weights\[0\] is -1")],
+)
+def test_effective_size_needs_weights(weights: list[float], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        effective_size(weights)
+
+
 def gaussian(count: int, discrete: bool = False) -> Dataset:
     """`s' = s / 2 + a + N(0, 1/4)`, from s ~ N(0, 9/4); reward `s`, episodes start at 0."""
     rng = np.random.default_rng(0)
@@ -270,6 +313,38 @@ def test_what_the_data_lack_counts_as_an_end_and_is_told() -> None:
         density_ratio(whole.data(), other, 0.9, "exact")
 
 
+@pytest.mark.parametrize("discount", [0.5, 0.9, 1.0])
+@pytest.mark.parametrize("over", [0, 3, 10])
+def test_the_share_of_unknown_steps_counts_those_after_an_end(over: int, discount: float) -> None:
+    """Half of all steps are unknown, whether episodes are over after one step or never."""
+    zero = np.zeros(10, int)
+    data = Dataset(zero, zero, zero, zero, np.arange(10) < over, [0])
+    estimator = DensityRatio(data, discount, "exact").update([[0.5, 0.5]], 0)
+    assert estimator.lack([[0.5, 0.5]]) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("discount", [0.5, 0.9, 1.0])
+def test_the_share_of_unknown_steps_is_that_of_the_model(discount: float) -> None:
+    """Unknown pairs, had they been known to end their episode, would be visited as often."""
+    problem = random_problem(7, ending=True)
+    p, pairs = problem.p.copy(), problem.pairs.copy()
+    unknown = ([0, 0, 3], [0, 1, 2])
+    pairs[unknown] = 0
+    p[unknown] = np.eye(7)[6]
+    data = replace(problem, pairs=pairs).data()
+    estimator = DensityRatio(data, discount, "exact").update(problem.policy, 0)
+    answer = replace(problem, p=p).mdp(discount).occupancy(problem.policy)[unknown].sum()
+    assert answer > 0.05
+    assert estimator.lack(problem.policy) == pytest.approx(answer, abs=1e-9)
+
+
+@pytest.mark.parametrize(("over", "discount"), [(True, 1.0), (False, 1.0), (True, 0.9)])
+@pytest.mark.parametrize("method", ["gradient-dice", "gen-dice"])
+def test_a_single_pair_has_the_ratio_1(method: Any, over: bool, discount: float) -> None:
+    data = Dataset([0, 0], [0, 0], [1.0, 2.0], [0, 0], [over, over], [0])
+    np.testing.assert_allclose(density_ratio(data, [0], discount, method), 1.0)
+
+
 def test_few_effective_rows_are_told() -> None:
     problem = random_problem(6)
     data = problem.data()
@@ -319,6 +394,7 @@ def zeros(s: np.ndarray) -> np.ndarray:
         ("learning_rate must be > 0", VECTORS, zeros, {"learning_rate": 0.0}),
         ("batch_size must be a whole number >= 1", FINITE, UNIFORM, {"batch_size": 0}),
         ("penalty must be > 0", FINITE, UNIFORM, {"penalty": 0.0}),
+        (r"hidden must be a sequence like \(64, 64\), got 64", VECTORS, zeros, {"hidden": 64}),
         ("seed must be a whole number >= 0", FINITE, UNIFORM, {"seed": -1}),
         ("steps must be a whole number >= 0", FINITE, UNIFORM, {"steps": 0.5}),
         (r"probabilities of shape \(2, 2\), got", FINITE, np.full((1, 2), 0.5), {}),

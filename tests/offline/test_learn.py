@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 from hypothesis import given
@@ -15,8 +18,8 @@ import mvpi
 from mvpi.cli import main
 from mvpi.errors import InputError, NoConvergence
 from mvpi.experiments import offline as experiment
-from mvpi.offline import Dataset
-from mvpi.offline.learn import Climber, Iteration, learn, learn_finite
+from mvpi.offline import CoverageWarning, Dataset, density_ratio
+from mvpi.offline.learn import Climber, Iteration, Model, learn, learn_finite
 from mvpi.offline.published import PublishedSettings, Runs
 from mvpi.risk import CVaR, Entropic, MeanVariance, Risk, VarianceBudget
 
@@ -56,15 +59,26 @@ def test_the_four_states(lam: float, best: float) -> None:
     np.testing.assert_array_equal(policy[1:, 0], 1.0)  # the data have no other action there
 
 
+def gappy(data: Dataset) -> Dataset:
+    """Some transitions end their episode; state 0, also a start, and pair (1, 0) have no rows."""
+    kept = (data.observations > 0) & ((data.observations > 1) | (data.actions > 0))
+    rows = data.batch(np.flatnonzero(kept))
+    over = np.arange(kept.sum()) % 7 == 0
+    return Dataset(*rows._replace(terminations=over), data.starts)
+
+
+@pytest.mark.parametrize("cut", [lambda data: data, gappy], ids=["whole", "gappy"])
 @pytest.mark.parametrize("discount", [0.5, 0.8, 1.0])
 @pytest.mark.parametrize("risk", [0.0, 0.7, CVaR(0.4, 0.5), Entropic(1.0)], ids=str)
-def test_the_slope_is_that_of_the_value(risk: Risk | float, discount: float) -> None:
+def test_advantages_make_the_slope_of_the_value(
+    risk: Risk | float, discount: float, cut: Callable[[Dataset], Dataset]
+) -> None:
     measure = mvpi.risk.as_risk(risk)
     for seed in range(3):
-        climber = Climber(whole(coin_mdp(seed)), measure, discount)
-        climber._logits = np.random.default_rng(seed).normal(size=(4, 2))
+        climber = Climber(Model(cut(whole(coin_mdp(seed))), discount), measure)
+        climber._logits += np.random.default_rng(seed).normal(size=(4, 2))
         climber.here, climber._visits = climber._seen(climber._logits)
-        slope = climber._slope()
+        slope = climber._visits.shares * climber._advantages()
         numeric = np.zeros_like(slope)
         for at in np.ndindex(*slope.shape):
             step = np.zeros_like(slope)
@@ -101,20 +115,123 @@ def test_at_risk_0_it_is_the_optimum() -> None:
 def test_a_budget_is_kept() -> None:
     # The gamble has variance 0.41, the sure loss 0.24.
     gamble = learn(four_states(), VarianceBudget(0.5), 0.7)
-    sure = learn(four_states(), VarianceBudget(0.3), 0.7)
     assert gamble[0, 0] == pytest.approx(1.0, abs=1e-3)
-    assert sure[0, 0] == pytest.approx(0.0, abs=1e-3)
-    with pytest.raises(InputError, match=r"variance is at most 0\.01; raise the limit"):
+    with pytest.raises(InputError, match=r"at most 0\.01; the smallest .* is 0\.24"):
         learn(four_states(), VarianceBudget(0.01), 0.7)
 
 
-def test_episodes_that_end_start_anew() -> None:
+def bandit(*arms: tuple[float, float]) -> Dataset:
+    """One state; every arm pays its mean plus or minus the root of its variance."""
+    columns = [(a, m + sign * v**0.5) for a, (m, v) in enumerate(arms) for sign in (-1, 1)]
+    actions, rewards = (np.repeat(x, 10) for x in zip(*columns, strict=True))
+    zero = np.zeros(len(actions), int)
+    return Dataset(zero, actions, rewards, zero, zero.astype(bool), starts=[0])
+
+
+@pytest.mark.parametrize("limit", [90, 50, 10, 5, 4, 0.04])
+def test_a_budget_is_used_up(limit: float) -> None:
+    """One arm after the other would be the best; every mixture of two neighbours is, for a limit.
+
+    The limit is `p v + (1 - p) w + p (1 - p) (m - n)^2`, of the part `p` of the better arm.
+    """
+    arms = [(10.0, 100.0), (9.5, 4.0), (9.0, 0.04)]
+    policy = learn(bandit(*arms), VarianceBudget(limit), 0.9)[0]
+    (m, v), (n, w) = arms[:2] if limit >= 4 else arms[1:]
+    parts = np.roots([-((m - n) ** 2), v - w + (m - n) ** 2, w - limit])
+    (part,) = parts[(parts > -1e-9) & (parts <= 1)]
+    assert policy @ [m for m, _ in arms] == pytest.approx(n + part * (m - n), rel=1e-6)
+
+
+def test_a_budget_is_kept_beyond_a_hill_of_variance() -> None:
+    """From the second arm every step towards the third, without variance, has more of it."""
+    data = bandit((100.0, 1e4), (90.0, 900.0), (20.0, 0.0))
+    policy = learn(data, VarianceBudget(200.0), 0.9)[0]
+    assert policy @ [100.0, 90.0, 20.0] > 22.4
+    assert learn(data, VarianceBudget(0.0), 0.9)[0] == pytest.approx([0.0, 0.0, 1.0])
+
+
+@pytest.mark.parametrize("discount", [0.8, 1.0])
+def test_a_budget_is_used_as_well_as_by_the_exact_solver(discount: float) -> None:
+    for seed in range(3):
+        mdp = coin_mdp(seed, discount=discount)
+        data, neutral = whole(mdp), mvpi.optimize(mdp, 0.0)
+        limit = 0.6 * neutral.variance
+        r, w = rewards_of(mdp, learn(data, VarianceBudget(limit), discount))
+        assert mvpi.stats.variance(r, w) <= limit * (1 + 1e-9)
+        exact = mvpi.optimize(mdp, VarianceBudget(limit)).mean
+        assert mvpi.stats.mean(r, w) == pytest.approx(exact, abs=1e-9)
+
+
+def test_a_finished_episode_is_0_for_ever_and_starts_anew_at_discount_1() -> None:
     # Action 0 pays 1 and ends the episode; action 1 pays 0 and leads to a state that pays 1.5.
     states, actions, rewards = [0, 0, 1], [0, 1, 0], [1.0, 0.0, 1.5]
     over, following = [True, False, True], [0, 1, 0]
     columns = [np.repeat(x, 30) for x in (states, actions, rewards, following, over)]
     data = Dataset(*columns, starts=[0])
-    assert learn(data, 0.0, 0.9)[0, 0] == pytest.approx(1.0, abs=1e-3)  # 1 a step, not 0.75
+    assert learn(data, 0.0, 0.9)[0, 1] == pytest.approx(1.0, abs=1e-3)  # 1.35 in all, not 1
+    assert learn(data, 0.0, 1.0)[0, 0] == pytest.approx(1.0, abs=1e-3)  # 1 a step, not 0.75
+
+
+def test_a_goal_may_be_out_of_reach_of_the_uniform_policy() -> None:
+    """-1 a step on a line of 60: at first the value is -1 whatever happens near the goal."""
+    states, actions = np.repeat(np.indices((59, 2)).reshape(2, -1), 5, axis=1)
+    following = np.maximum(states + np.where(actions, 1, -1), 0)
+    over = following == 59
+    data = Dataset(states, actions, np.full(590, -1.0), following, over, starts=[0])
+    np.testing.assert_allclose(learn(data, 0.0, 0.9)[:, 1], 1.0, atol=1e-3)
+
+
+def table_of(env_id: str) -> Dataset:
+    """Every transition of a toy-text environment, equally likely ones as often."""
+    env: Any = gymnasium.make(env_id).unwrapped
+    outcomes = [(s, a, *row[1:]) for s in env.P for a in env.P[s] for row in env.P[s][a]]
+    ends = {following for _, _, following, _, over in outcomes if over}
+    rows = [row for row in outcomes if row[0] not in ends]
+    s, a, following, rewards, over = (np.array(x) for x in zip(*rows, strict=True))
+    return Dataset(s, a, rewards, following, over, np.flatnonzero(env.initial_state_distrib))
+
+
+@pytest.mark.filterwarnings("ignore::mvpi.offline.CoverageWarning")
+@pytest.mark.parametrize("lam", [0.0, 0.1])
+@pytest.mark.parametrize("env_id", ["CliffWalking-v1", "FrozenLake-v1"])
+def test_episodes_that_end_are_those_of_the_exact_solver(env_id: str, lam: float) -> None:
+    mdp = mvpi.MDP.from_gymnasium(env_id, 0.9)
+    seen: list[Iteration] = []
+    policy = np.full((mdp.n_states, mdp.n_actions), 1.0 / mdp.n_actions)
+    found = learn(table_of(env_id), lam, 0.9, on_iteration=seen.append)
+    policy[: len(found)] = found
+    value = MeanVariance(lam).value(*mdp.reward_distribution(mdp.occupancy(policy)))
+    assert value == pytest.approx(mvpi.optimize(mdp, lam).value, rel=1e-6)
+    assert value == pytest.approx(seen[-1].value, rel=1e-6)
+
+
+def test_what_is_never_reached_does_no_harm() -> None:
+    """State 2 stays where it is, and from the start nothing leads to it."""
+    states, actions, rewards = [0, 0, 1, 2], [0, 1, 0, 0], [0.0, 1.0, 3.0, 9.0]
+    columns = [np.repeat(x, 30) for x in (states, actions, rewards, [1, 0, 0, 2])]
+    data = Dataset(*columns, np.zeros(120, bool), starts=[0])
+    assert learn(data, 0.0, 1.0)[0] == pytest.approx([1.0, 0.0], abs=1e-3)
+
+
+def test_a_policy_that_leaves_the_data_is_told_once() -> None:
+    """The better action leads to a state without data, the other back to the start."""
+    columns = [np.repeat(x, 50) for x in ([0, 0], [0, 1], [5.0, 1.0], [1, 0])]
+    data = Dataset(*columns, np.zeros(100, bool), starts=[0])
+    with pytest.warns(CoverageWarning) as told:
+        policy = learn(data, 0.0, 0.9)
+    assert policy[0, 0] == pytest.approx(1.0, abs=1e-3)
+    np.testing.assert_array_equal(policy[1], 0.5)
+    assert len(told) == 1
+    assert "no transitions for 47.4% of what the policy does" in str(told[0].message)
+
+
+def test_rare_rows_are_told_of_the_policy_that_comes_out_only() -> None:
+    actions = np.array([0] * 2 + [1] * 998)
+    zero = np.zeros(1000, int)
+    columns = (zero, actions, 1.0 - actions, zero, zero.astype(bool))
+    with pytest.warns(CoverageWarning, match=r"worth 2\.0 of the policy's own") as told:
+        learn(Dataset(*columns, starts=[0]), 0.0, 0.9)
+    assert len(told) == 1
 
 
 def test_slopes_may_become_as_small_as_numbers_can_be() -> None:
@@ -122,8 +239,8 @@ def test_slopes_may_become_as_small_as_numbers_can_be() -> None:
     columns = np.repeat([[0, 0, 0.0, 0], [0, 1, 3.0, 1], [1, 0, -1.0, 0]], 100, axis=0)
     states, actions, following = columns[:, [0, 1, 3]].astype(int).T
     data = Dataset(states, actions, columns[:, 2], following, np.zeros(300, bool), starts=[0])
-    assert learn(data, 0.0, 0.9)[0] == pytest.approx([0.0, 1.0])
-    assert learn(data, 1.0, 0.9)[0] == pytest.approx([1.0, 0.0])
+    assert learn(data, 0.0, 0.9)[0] == pytest.approx([0.0, 1.0], abs=1e-9)
+    assert learn(data, 1.0, 0.9)[0] == pytest.approx([1.0, 0.0], abs=1e-9)
 
 
 def test_mistakes() -> None:
@@ -199,13 +316,14 @@ def test_published_values_come_to_those_of_the_data() -> None:
     uniform = runs._logits
     for _ in runs.iterations(150):
         runs._logits = uniform
-    climber = Climber(data, MeanVariance(1.0), discount)
+    climber = Climber(Model(data, discount), MeanVariance(1.0))
     ratio = np.asarray(runs._ratio.players.ratio.values)[0].reshape(4, 2)
     pairs = data.observations, data.actions
-    expected = climber._ratio.ratio()
+    expected = density_ratio(data, climber.here.policy, discount, "exact")
     np.testing.assert_allclose(ratio[pairs], expected, atol=0.1)
     q = np.asarray(runs._q)[0].reshape(4, 2)
-    exact = climber._action_values().reshape(4, 2)
+    augmented = climber.risk.augment(climber.model.rewards, climber.here.y)
+    exact = climber.model.action_values(climber._visits.chain, augmented)
     np.testing.assert_allclose(q[pairs], exact[pairs], atol=0.15)
 
 

@@ -15,7 +15,7 @@ import mvpi
 from mvpi import InputError, stats
 from mvpi.errors import Divergence
 from mvpi.offline import Dataset, effective_size
-from mvpi.offline.evaluation import OfflineEvaluation, _blocks, _transitions, evaluate
+from mvpi.offline.evaluation import OfflineEvaluation, _blocks, evaluate
 from mvpi.offline.fitted_q import fitted_q_mean
 from mvpi.offline.pairs import FinitePairs
 
@@ -199,7 +199,8 @@ def test_transitions_are_numbered_as_they_are_counted() -> None:
         shuffled = np.random.default_rng(0).permutation(len(data))
         batch = data.batch(shuffled)
         data = Dataset(*batch, data.starts)
-        pairs, numbers = FinitePairs(data), _transitions(data)
+        pairs = FinitePairs(data)
+        numbers = pairs.transitions()
         whole = pairs.whole(pairs.checked(problem.policy))
         np.testing.assert_allclose(np.bincount(numbers) / len(data), whole.weight)
         np.testing.assert_array_equal(whole.x[numbers], np.concatenate(list(pairs.rows())))
@@ -293,12 +294,33 @@ def test_networks_find_the_mean_of_a_portfolio() -> None:
         ("discount must be >= 0 and <= 1", {"discount": 1.2}),
         ("steps must be a whole number", {"steps": -1}),
         ("seed must be a whole number", {"seed": -1}),
+        (r"hidden must be a sequence like \(64, 64\), got 64", {"hidden": 64}),
+        ("each size in hidden must be a whole number >= 1, got 0", {"hidden": (8, 0)}),
     ],
 )
 def test_mistakes_are_told(message: str, arguments: Any) -> None:
     p = sampled(0)
     with pytest.raises(InputError, match=message):
         evaluate(p.data, p.policy, **({"discount": 0.9} | arguments))
+
+
+def test_a_level_is_checked_before_the_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
+    p = sampled(0)
+    found = evaluate(p.data, p.policy, 0.9, method="exact")
+    monkeypatch.setattr("mvpi.offline.evaluation.exact_ratio", pytest.fail)
+    with pytest.raises(InputError, match="level must be > 0 and <= 1, got"):
+        found.cvar_interval(2.0)
+
+
+def test_starts_count_as_a_sample() -> None:
+    """Two states that stay and pay 0 or 1: the mean is the share of starts in the second."""
+    columns = ([0, 1] * 50, [0] * 100, [0.0, 1.0] * 50, [0, 1] * 50)
+    for count in (40, 4000):
+        data = Dataset(*columns, np.zeros(100, bool), np.arange(count) % 2)
+        found = evaluate(data, [0, 0], 0.9, method="exact")
+        low, high = found.mean_interval
+        assert found.mean == pytest.approx(0.5)
+        assert high - low == pytest.approx(2 * 1.96 * 0.5 / np.sqrt(count), rel=0.2)
 
 
 def test_values_need_a_discount_and_features_that_see_the_starts() -> None:

@@ -17,11 +17,13 @@ import pytest
 from minari_data import collected
 
 import mvpi.envs
+from mvpi.agents.files import read_metrics
 from mvpi.cli import main
+from mvpi.commands.offline import policy_in
 from mvpi.errors import InputError
 from mvpi.experiments.offline import gathered
 from mvpi.offline import Dataset
-from mvpi.offline.run import learn_in
+from mvpi.offline.run import learn_finite_in, learn_in
 from mvpi.offline.settings import TD3BCSettings
 from mvpi.offline.td3_bc import TD3BC
 from mvpi.risk import VarianceBudget
@@ -51,6 +53,10 @@ def bytes_in(directory: Path) -> dict[str, bytes]:
     return {name: (directory / name).read_bytes() for name in FILES}
 
 
+def all_bytes(directory: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
 @pytest.mark.parametrize("risk", [1.0, VarianceBudget(0.01)], ids=str)
 @pytest.mark.parametrize("rows", [1, 3])
 def test_resumed_runs_end_with_the_same_bytes(tmp_path: Path, risk: Any, rows: int) -> None:
@@ -75,6 +81,22 @@ def test_a_longer_run_goes_on(tmp_path: Path) -> None:
     assert bytes_in(tmp_path / "parts") == bytes_in(tmp_path / "whole")
     with pytest.raises(InputError, match="already holds 80 updates, more than the 40"):
         learn_in(tmp_path / "parts", learner(), 40)
+
+
+def test_a_run_that_ended_between_two_estimates_goes_on_exactly(tmp_path: Path) -> None:
+    learn_in(tmp_path / "whole", learner(), 60)
+    for updates in (10, 50, 50, 60):
+        learn_in(tmp_path / "parts", learner(), updates)
+        if updates == 50:
+            with pytest.raises(InputError, match="already holds 50 updates, more than the 48"):
+                learn_in(tmp_path / "parts", learner(), 48)
+    assert bytes_in(tmp_path / "parts") == bytes_in(tmp_path / "whole")
+
+
+def test_nothing_is_written_before_the_updates_are_checked(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="updates must be a multiple of policy_delay, got 3 and 2"):
+        learn_in(tmp_path / "run", learner(), 3)
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.slow
@@ -138,13 +160,17 @@ def test_finite_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     learned = told(capsys, "learn", path, "--risk", "4.0", *options)
     assert learned["policy"][0] == pytest.approx([0.0, 1.0], abs=1e-3)
     # The numbers are those of the policy that was found, also when others were tried on the way.
-    budget = told(capsys, "learn", path, "--risk", "budget:0.3", *options)
-    assert budget["policy"][0] == pytest.approx([0.0, 1.0], abs=1e-3)
-    assert budget["y"] == pytest.approx(-0.7 / 1.7, abs=1e-6)
-    assert budget["value"] == pytest.approx(-0.7 / 1.7, abs=1e-6)
+    other = ["--discount", "0.7", "--out", str(tmp_path / "other")]
+    budget = told(capsys, "learn", path, "--risk", "budget:0.3", *other)
+    weighed = told(capsys, "evaluate", path, other[-1], "--discount", "0.7")
+    assert [budget["y"], budget["value"]] == pytest.approx([weighed["mean"]] * 2, abs=1e-6)
+    assert weighed["variance"] == pytest.approx(0.3, abs=1e-6)
     assert learned["y"] == pytest.approx(-0.7 / 1.7, abs=1e-6)
+    before = all_bytes(tmp_path)
+    assert told(capsys, "learn", path, "--risk", "4.0", *options) == learned
     main(["offline", "learn", path, "--risk", "4.0", *options])
-    assert "policy.npz" in capsys.readouterr().out
+    assert "policy.npz was finished already." in " ".join(capsys.readouterr().out.split())
+    assert all_bytes(tmp_path) == before
     found = told(capsys, "evaluate", path, out, "--discount", "0.7")
     low, high = found["intervals"]["mean"]
     assert low <= found["mean"] <= high
@@ -154,6 +180,41 @@ def test_finite_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "95% interval" in capsys.readouterr().out
 
 
+def test_a_table_is_learned_in_a_run_directory(tmp_path: Path) -> None:
+    data, out = gathered(np.random.default_rng(0)), tmp_path / "run"
+    learn_finite_in(out, data, mvpi.MeanVariance(1.0), 0.7)
+    rows = read_metrics(out)
+    assert [row["iterations"] for row in rows] == list(range(len(rows)))
+    assert np.all(np.diff([row["value"] for row in rows]) >= 0.0)
+    before = all_bytes(out)
+    with pytest.raises(InputError, match=r"risk is '1\.0' there and '2\.0' here"):
+        learn_finite_in(out, data, mvpi.MeanVariance(2.0), 0.7)
+    with pytest.raises(InputError, match=r"discount is 0\.7 there and 0\.5 here"):
+        learn_finite_in(out, data, mvpi.MeanVariance(1.0), 0.5)
+    with pytest.raises(InputError, match="fingerprint is"):
+        learn_finite_in(out, gathered(np.random.default_rng(1)), mvpi.MeanVariance(1.0), 0.7)
+    with pytest.raises(InputError, match="algorithm is 'finite' there and 'td3-bc' here"):
+        learn_in(out, learner(), 20)
+    assert all_bytes(out) == before
+    # What a killed run leaves is no obstacle.
+    (out / "policy.npz").unlink()
+    (out / "metrics.csv").write_text("iterations,y\n0,1")
+    learn_finite_in(out, data, mvpi.MeanVariance(1.0), 0.7)
+    assert all_bytes(out) == before
+
+
+def test_a_policy_of_unknown_origin_is_neither_replaced_nor_guessed(tmp_path: Path) -> None:
+    np.savez(tmp_path / "policy.npz", policy=np.full((4, 2), 0.5))
+    before = all_bytes(tmp_path)
+    with pytest.raises(InputError, match=r"policy\.npz does not say how it was learned"):
+        learn_finite_in(tmp_path, gathered(np.random.default_rng(0)), mvpi.MeanVariance(1.0), 0.7)
+    assert all_bytes(tmp_path) == before
+    learner().save(tmp_path / "policy.safetensors")
+    with pytest.raises(InputError, match=r"policy\.npz and policy\.safetensors; name one"):
+        policy_in(tmp_path)
+    assert policy_in(tmp_path / "policy.npz").shape == (4, 2)
+
+
 def test_vectors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path, out = str(tmp_path / "portfolio.npz"), str(tmp_path / "run")
     portfolio().save(path)
@@ -161,9 +222,18 @@ def test_vectors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     row = told(capsys, "learn", path, *OPTIONS, "--updates", "60", "--out", out)
     assert row["updates"] == 60
     again = told(capsys, "learn", path, *OPTIONS, "--updates", "60", "--out", out)
-    assert (again["updates"], again["y"]) == (60, row["y"])
+    assert again == row
     agent = mvpi.load(out)
     assert agent.predict([1.0]).shape == (2,)
+
+
+def test_bounds_of_actions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, out = str(tmp_path / "portfolio.npz"), tmp_path / "run"
+    portfolio().save(path)
+    bounds = ["--low", "-1", "--high", "2", "3"]
+    told(capsys, "learn", path, *OPTIONS, *bounds, "--updates", "20", "--out", str(out))
+    config = json.loads((out / "config.json").read_text())
+    assert (config["low"], config["high"]) == ([-1.0, -1.0], [2.0, 3.0])
 
 
 def test_relabelling(
@@ -184,6 +254,14 @@ def test_relabelling(
         ("learn no/such-v0", "no/such-v0"),
         ("learn {data} --risk much", "risk must be a number"),
         ("learn {data} --discount 2", "discount must be"),
+        ("learn {data} --updates 20", "--updates is for networks"),
+        ("learn {data} --updates -3", "--updates is for networks"),
+        ("learn {data} --batch-size 16", "--batch-size is for networks"),
+        ("learn {data} --batch-size 0", "batch_size must be a whole number >= 1"),
+        ("learn {data} --hidden 8 8", "--hidden is for networks"),
+        ("learn {data} --low 0", "--low is for networks"),
+        ("relabel {set} other/new-v0 --discount 5", "discount is for the ratio of a policy"),
+        ("relabel {set} other/new-v0 --y 1 --discount 0.9", "y is given, 1.0, so policy"),
         ("evaluate {data} nothing.npz", "nothing.npz does not exist"),
         ("relabel no/such-v0 other/new-v0", "no/such-v0"),
     ],
@@ -198,9 +276,13 @@ def test_mistakes_are_one_line(
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     gathered(np.random.default_rng(0)).save("data.npz")
+    if "{set}" in arguments:
+        collected(gym.make("mvpi/Markowitz-v0"), "mvpi/raw-v0", 20)
+    before = all_bytes(tmp_path)
     with pytest.raises(SystemExit) as exit_:
-        main(["offline", *arguments.format(data="data.npz").split()])
+        main(["offline", *arguments.format(data="data.npz", set="mvpi/raw-v0").split()])
     error = capsys.readouterr().err
+    assert all_bytes(tmp_path) == before
     assert exit_.value.code == 2
     assert error.startswith("mvpi: ")
     assert error.count("\n") == 1

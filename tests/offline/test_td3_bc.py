@@ -294,7 +294,7 @@ def test_rows_say_what_the_weighted_rewards_are(risk: Risk) -> None:
     assert all(np.isfinite([row["critic_loss"], row["actor_loss"]]).all() for row in rows)
 
 
-@pytest.mark.parametrize(("limit", "price"), [(1e-3, 0.0), (1e3, 4.0)])
+@pytest.mark.parametrize(("limit", "price"), [(1e-3, 0.5), (1e3, 4.0)])
 def test_a_budget_moves_the_risk_aversion_towards_the_limit(limit: float, price: float) -> None:
     rows: list[dict[str, Any]] = []
     budget = VarianceBudget(limit, price)
@@ -359,6 +359,17 @@ def test_data_in_files_give_the_same_policy(tmp_path: Path) -> None:
         np.testing.assert_array_equal(ours, theirs)
 
 
+def test_what_comes_after_a_termination_makes_no_difference() -> None:
+    data = some_data()
+    following = np.where(data.terminations[:, None], np.nan, data.next_observations)
+    policies = [
+        without_warning(changed(data, **columns), 1.0, 0.9, updates=40, **TINY)
+        for columns in ({}, {"next_observations": following})
+    ]
+    for ours, theirs in zip(policies[0].parameters, policies[1].parameters, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
 @pytest.mark.parametrize("risk", [MeanVariance(0.5), CVaR(0.2), VarianceBudget(0.3)])
 def test_a_saved_policy_is_loaded(risk: Risk, tmp_path: Path) -> None:
     data, path = some_data(), tmp_path / "policy.safetensors"
@@ -368,7 +379,7 @@ def test_a_saved_policy_is_loaded(risk: Risk, tmp_path: Path) -> None:
     agent = mvpi.load(path)
     actions = learner.policy.predict(data.observations)
     np.testing.assert_array_equal(agent.predict(data.observations), actions)
-    assert (agent.risk, agent.seed, agent.steps) == (risk, 3, 40)
+    assert (agent.risk, agent.seed, agent.steps) == (learner.risk, 3, 40)
     assert agent.settings.gamma == 0.9
     policy, record = Policy.load(path)
     np.testing.assert_array_equal(policy.predict(data.observations), actions)
@@ -386,8 +397,8 @@ def test_lack_of_coverage_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert learner.y == pytest.approx(data.rewards[7])
 
 
-def changed(**columns: Any) -> Dataset:
-    data = some_data(50)
+def changed(data: Dataset | None = None, **columns: Any) -> Dataset:
+    data = some_data(50) if data is None else data
     names = ("observations", "actions", "rewards", "next_observations", "terminations", "starts")
     return Dataset(**({name: getattr(data, name) for name in names} | columns))
 
@@ -428,8 +439,8 @@ def changed(**columns: Any) -> Dataset:
         ),
         ({"low": 5.0, "high": 4.0}, "low must be < high, in dimension 0 of the actions they are"),
         ({"data": changed(actions=np.zeros((50, 2)))}, "low must be < high, in dimension 0"),
-        ({"data": changed(actions=np.zeros(50, int))}, "observations and actions must be vectors"),
-        ({"data": Dataset([0], [0], [0.0], [0], [False], [0])}, "observations and actions must"),
+        ({"data": changed(actions=np.zeros(50, int))}, "actions must be vectors of floats, got"),
+        ({"data": Dataset([0], [0], [0.0], [0], [False], [0])}, "observations must be vectors of"),
     ],
 )
 def test_mistakes_are_said_in_one_line(options: dict[str, Any], message: str) -> None:

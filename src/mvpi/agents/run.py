@@ -66,7 +66,7 @@ class RunDirectory:
             raise InputError(f"cannot write to the directory {path}: {error.strerror}") from None
         try:
             if not lock(self._lock):
-                raise InputError(f"another process is training in {path}")
+                raise InputError(f"another process is training in {path}, or reads its replay")
             self._check_config(config)
         except BaseException:
             self.close()

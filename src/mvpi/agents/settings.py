@@ -41,7 +41,7 @@ class CommonSettings:
         if self.gamma > 1 or (self.gamma == 1 and self._below_one):
             bound = "<" if self._below_one else "<="
             raise InputError(f"gamma must be {bound} 1, got {self.gamma}")
-        object.__setattr__(self, "hidden", _sizes(self.hidden, self._fewest_layers))
+        object.__setattr__(self, "hidden", layer_sizes(self.hidden, self._fewest_layers))
         self._counts("evaluation_every", "evaluation_episodes", "checkpoint_every")
 
     def _numbers(self, *names: str, **bounds: float) -> None:
@@ -305,7 +305,8 @@ def make_settings(kind: type[Settings], given: dict[str, Any]) -> Settings:
     return kind(**given)
 
 
-def _sizes(hidden: Any, fewest: int) -> tuple[int, ...]:
+def layer_sizes(hidden: Any, fewest: int = 0) -> tuple[int, ...]:
+    """The sizes of hidden layers, or an `InputError`."""
     if isinstance(hidden, str | bytes) or not hasattr(hidden, "__iter__"):
         raise InputError(f"hidden must be a sequence like (400, 300), got {hidden!r}")
     sizes = tuple(check_count(size, "each size in hidden") for size in hidden)

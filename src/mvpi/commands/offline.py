@@ -22,6 +22,7 @@ from mvpi.risk import parse_risk
 if TYPE_CHECKING:
     import numpy as np
 
+    from mvpi.agents.files import Row
     from mvpi.offline.evaluation import OfflineEvaluation
 
 Data = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")]
@@ -41,8 +42,12 @@ class Learn:
     """Discount factor."""
     updates: int = 100_000
     """Updates of the networks in all; finite data need none."""
+    low: tuple[float, ...] | None = None
+    """The smallest actions, a number or one per dimension; default: as the data say, or have."""
+    high: tuple[float, ...] | None = None
+    """The largest actions."""
     seed: int = 0
-    """Makes the run repeatable."""
+    """Makes the run repeatable; on finite data every run is."""
     out: Path = Path("runs/offline")
     """The run directory: policy, metrics, checkpoint. The same command resumes it."""
     json: bool = False
@@ -59,44 +64,55 @@ class Learn:
             self._learn_networks(data, console)
 
     def _learn_table(self, data: Dataset, console: Console) -> None:
-        from mvpi.npz import write_npz
-        from mvpi.offline import DensityRatio, learn_finite, weighted_dual
+        from mvpi.offline.run import learn_finite_in
 
-        risk = parse_risk(self.risk)
-        policy = learn_finite(data, risk, self.discount)
-        self.out.mkdir(parents=True, exist_ok=True)
+        self._refuse_network_options()
         path = self.out / "policy.npz"
-        write_npz(path, {"policy": policy})
+        finished = path.exists()
+        learn_finite_in(self.out, data, parse_risk(self.risk), self.discount)
+        policy = policy_in(path)
         if self.json:
-            ratio = DensityRatio(data, self.discount, "exact").update(policy, 0).ratio()
-            facts = {"value": risk.value(data.rewards, ratio)}
-            facts |= asdict(weighted_dual(data, ratio, risk))
+            facts = _last_row(self.out, "iterations")
             print_json({"policy": policy.tolist(), **facts, "file": str(path)})
             return
         console.print(f"{data}")
         if len(policy) <= _MOST_STATES:
             console.print(_policy_table(policy))
-        console.print(f"Wrote {path}.")
+        console.print(f"{path} was finished already." if finished else f"Wrote {path}.")
+
+    def _refuse_network_options(self) -> None:
+        """Options that finite data have no use for."""
+        names = ("updates", "low", "high")
+        usual = {name: getattr(Learn, name) for name in names} | asdict(TD3BCSettings())
+        given = {name: getattr(self, name) for name in names} | asdict(self.settings)
+        for name, value in given.items():
+            if value != usual[name]:
+                raise InputError(
+                    f"--{name.replace('_', '-')} is for networks, and finite data are learned "
+                    f"without, got {value}; leave it out"
+                )
 
     def _learn_networks(self, data: Dataset, console: Console) -> None:
         from mvpi.offline.run import learn_in
-        from mvpi.offline.td3_bc import TD3BC, Row
+        from mvpi.offline.td3_bc import TD3BC
 
-        risk = parse_risk(self.risk)
-        learner = TD3BC(data, risk, self.discount, seed=self.seed, settings=self.settings)
-        rows: list[Row] = []
+        learner = TD3BC(
+            data,
+            parse_risk(self.risk),
+            self.discount,
+            seed=self.seed,
+            low=self.low,
+            high=self.high,
+            settings=self.settings,
+        )
         with _progress(self.updates, shown=not self.json) as tell:
-
-            def on_row(row: Row) -> None:
-                rows.append(row)
-                tell(row)
-
-            learn_in(self.out, learner, self.updates, on_row)
+            learn_in(self.out, learner, self.updates, tell)
+        last = _last_row(self.out, "updates")
         if self.json:
-            last = rows[-1] if rows else {"updates": learner.updates, "y": learner.y}
             print_json({"out": str(self.out), **last})
             return
-        console.print(f"Learned {learner.updates} updates in {self.out}; y = {number(learner.y)}.")
+        y = number(last["y"] or 0.0)
+        console.print(f"Learned {last['updates']} updates in {self.out}; y = {y}.")
 
 
 @dataclass(frozen=True)
@@ -122,7 +138,9 @@ class EvaluateOffline:
 
     def run(self, console: Console) -> None:
         from mvpi.offline import evaluate
+        from mvpi.stats import check_level
 
+        check_level(self.level)
         data = opened(self.data)
         found = evaluate(
             data,
@@ -160,16 +178,18 @@ class Relabel:
     """The number in the augmented reward; default: measured on the data, or for --policy."""
     policy: Path | None = None
     """A policy for which y is to be measured."""
-    discount: float = 0.99
-    """Discount factor, for that."""
+    discount: float | None = None
+    """Discount factor, for that; default: 0.99."""
 
     def run(self, console: Console) -> None:
         from mvpi.offline import relabel
 
-        options: dict[str, Any] = {}
+        policy, discount = None, self.discount
         if self.policy is not None:
-            options = {"policy": policy_in(self.policy), "discount": self.discount}
-        relabel(self.data, self.new, parse_risk(self.risk), self.y, **options)
+            policy = policy_in(self.policy)
+            discount = 0.99 if discount is None else discount
+        risk = parse_risk(self.risk)
+        relabel(self.data, self.new, risk, self.y, policy=policy, discount=discount)
         console.print(f"Wrote the Minari data set {self.new}.")
 
 
@@ -204,6 +224,8 @@ def policy_in(path: Path) -> Any:
     from mvpi.npz import read_npz
 
     if path.is_dir() and (path / "policy.npz").exists():
+        if (path / "policy.safetensors").exists():
+            raise InputError(f"{path} holds policy.npz and policy.safetensors; name one of them")
         path /= "policy.npz"
     if path.suffix != ".npz":
         return load(path)
@@ -211,6 +233,16 @@ def policy_in(path: Path) -> Any:
     if "policy" not in arrays:
         raise InputError(f"{path}: the array 'policy' is missing")
     return arrays["policy"]
+
+
+def _last_row(out: Path, count: str) -> Row:
+    """The last row of the metrics, its count as a whole number."""
+    from mvpi.agents.files import read_metrics
+
+    *_, last = read_metrics(out) or [{}]
+    if last.get(count) is None:
+        raise InputError(f"{out / 'metrics.csv'} is damaged: it has no complete last row")
+    return {**last, count: int(last[count] or 0)}
 
 
 def _estimates(

@@ -6,7 +6,8 @@ Row `i` says: at `observations[i]` the action `actions[i]` was taken, `rewards[i
 `next_observations[i]` seen; `terminations[i]` says whether the episode was over there (a time limit
 is no termination). `starts` are observations at which episodes start. In a finite problem states
 and actions are whole numbers from 0 on; otherwise observations are vectors of floats, and actions
-vectors of floats or whole numbers.
+vectors of floats or whole numbers. What is known of the environment may be said as well: how many
+states and actions it has, what it calls the first ones, and the bounds of its actions.
 
 Arrays are checked piece by piece and kept as they are: what is mapped from a file stays there.
 """
@@ -14,7 +15,7 @@ Arrays are checked piece by piece and kept as they are: what is mapped from a fi
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -24,18 +25,31 @@ import numpy.typing as npt
 
 from mvpi.errors import InputError
 from mvpi.npz import read_npz, write_npz
+from mvpi.offline.columns import (
+    Anything,
+    as_column,
+    bound,
+    check_observations,
+    form,
+    is_numbers,
+    is_vectors,
+    vector_hint,
+)
 from mvpi.stats import check_count
 
 if TYPE_CHECKING:
     import minari
 
-Anything = npt.NDArray[Any]
+Booleans = npt.NDArray[np.bool_]
 
 _PIECE = 1 << 20
 """Numbers looked at together."""
 _MOST_PAIRS = 10**8
 """Pairs of a state and an action that a table may have."""
-
+_LARGEST_REWARD = np.float64(1e150)
+"""The squares of larger ones do not add up."""
+_FARTHEST_FIRST = 10**12
+"""How far below 0 the numbers of an environment may begin."""
 
 _COLUMNS = (
     "observations",
@@ -45,6 +59,8 @@ _COLUMNS = (
     "terminations",
     "starts",
 )
+_FACTS = ("n_states", "n_actions", "first_state", "first_action", "low", "high")
+"""What may be said of the environment."""
 
 
 class Batch(NamedTuple):
@@ -54,7 +70,7 @@ class Batch(NamedTuple):
     actions: Anything
     rewards: Anything
     next_observations: Anything
-    terminations: npt.NDArray[np.bool_]
+    terminations: Booleans
 
 
 class Dataset:
@@ -64,10 +80,16 @@ class Dataset:
         observations: `(N,)` whole numbers, the states of a finite problem, or `(N, d)` floats.
         actions: `(N,)` whole numbers, or `(N, k)` floats.
         rewards: `(N,)` numbers, raw.
-        next_observations: as `observations`; after a termination they are not used.
+        next_observations: as `observations`; after a termination they are not used, and may be
+            any numbers.
         terminations: `(N,)` booleans: the episode was over after this transition. False at a
             time limit.
         starts: `(M,)` or `(M, d)`, observations at which episodes start, each as likely.
+        n_states, n_actions: how many there are; left out, one more than the largest in the data.
+        first_state, first_action: what the environment calls state 0 and action 0. A policy that
+            is a table is numbered from 0, as the data are; one that is asked is asked, and
+            answers, in the numbers of the environment.
+        low, high: bounds of the actions in the environment, numbers or one per dimension.
 
     >>> data = Dataset(
     ...     observations=[0, 1, 0],
@@ -87,12 +109,20 @@ class Dataset:
     actions: Anything
     rewards: Anything
     next_observations: Anything
-    terminations: npt.NDArray[np.bool_]
+    terminations: Booleans
     starts: Anything
     n_states: int | None
-    """One more than the largest state; None when observations are vectors."""
+    """How many states there are; None when observations are vectors."""
     n_actions: int | None
-    """One more than the largest action; None when actions are vectors."""
+    """How many actions there are; None when actions are vectors."""
+    first_state: int
+    """What the environment calls state 0."""
+    first_action: int
+    """What the environment calls action 0."""
+    low: Anything | None
+    """The smallest action in every dimension; None if it is not known."""
+    high: Anything | None
+    """The largest action in every dimension; None if it is not known."""
 
     def __init__(
         self,
@@ -102,21 +132,40 @@ class Dataset:
         next_observations: npt.ArrayLike,
         terminations: npt.ArrayLike,
         starts: npt.ArrayLike,
+        *,
+        n_states: int | None = None,
+        n_actions: int | None = None,
+        first_state: int = 0,
+        first_action: int = 0,
+        low: npt.ArrayLike | None = None,
+        high: npt.ArrayLike | None = None,
     ) -> None:
-        self.observations = _array(observations, "observations")
-        self.actions = _array(actions, "actions")
-        self.rewards = _array(rewards, "rewards")
-        self.next_observations = _array(next_observations, "next_observations")
-        self.terminations = _array(terminations, "terminations")
-        self.starts = _array(starts, "starts")
+        self.observations = as_column(observations, "observations")
+        self.actions = as_column(actions, "actions")
+        self.rewards = as_column(rewards, "rewards")
+        self.next_observations = as_column(next_observations, "next_observations")
+        self.terminations = as_column(terminations, "terminations")
+        self.starts = as_column(starts, "starts")
         self._check_forms()
         self._check_values()
+        self.n_states = _number(n_states, self._states_seen(), "n_states")
+        self.n_actions = _number(n_actions, self._actions_seen(), "n_actions")
+        self.first_state = check_count(first_state, "first_state", at_least=-_FARTHEST_FIRST)
+        self.first_action = check_count(first_action, "first_action", at_least=-_FARTHEST_FIRST)
+        self.low, self.high = self._bound(low, "low"), self._bound(high, "high")
+        pairs = (self.n_states or 1) * (self.n_actions or 1)
+        if pairs > _MOST_PAIRS:
+            raise InputError(
+                f"states times actions must be at most {_MOST_PAIRS:.0e}, got {pairs:.3e}; number "
+                "them from 0 without gaps"
+            )
 
     @classmethod
     def from_minari(cls, dataset: minari.MinariDataset | str) -> Dataset:
         """A Minari data set, or the id of one on this machine, read episode by episode.
 
-        Its spaces must be a flat Box or Discrete; a Discrete space is renumbered from 0.
+        Its spaces must be a flat Box or Discrete. They say how many states and actions there are,
+        what the first ones are called, and the bounds of actions if these are finite.
         """
         from mvpi.offline.sources import read_minari
 
@@ -126,8 +175,9 @@ class Dataset:
     def from_run(cls, directory: str | PathLike[str]) -> Dataset:
         """The replay in the directory of a TD3 run, as of its last checkpoint.
 
-        Observations stay in the file. Where an observation is not the one that the transition
-        before led to, an episode is taken to start.
+        Observations stay in the file, and nobody can train in the directory while they are in use.
+        Where an observation is not the one that the transition before led to, an episode is taken
+        to start.
         """
         from mvpi.offline.sources import read_run
 
@@ -136,7 +186,7 @@ class Dataset:
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Dataset:
         """Read an `.npz` file that `save` or `numpy.savez` wrote, with an array per argument."""
-        arrays = read_npz(path, _COLUMNS, written_by="Dataset.save")
+        arrays: dict[str, Any] = read_npz(path, _COLUMNS + _FACTS, written_by="Dataset.save")
         try:
             missing = [name for name in _COLUMNS if name not in arrays]
             if missing:
@@ -146,11 +196,12 @@ class Dataset:
             raise InputError(f"{path}: {error}") from None
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write all arrays to an `.npz` file: plain numbers, nothing that is ever executed."""
-        write_npz(path, {name: getattr(self, name) for name in _COLUMNS})
+        """Write everything to an `.npz` file: plain numbers, nothing that is ever executed."""
+        there = {name: getattr(self, name) for name in _COLUMNS + _FACTS}
+        write_npz(path, {name: value for name, value in there.items() if value is not None})
 
     def fingerprint(self) -> str:
-        """A short text that other data would not have."""
+        """A short text that other transitions or starts would not have."""
         digest = hashlib.sha256()
         for name in _COLUMNS:
             column = getattr(self, name)
@@ -187,9 +238,16 @@ class Dataset:
             np.asarray(self.observations[rows]),
             np.asarray(self.actions[rows]),
             np.asarray(self.rewards[rows]),
-            np.asarray(self.next_observations[rows]),
+            self.following(rows),
             np.asarray(self.terminations[rows]),
         )
+
+    def following(self, rows: slice | Anything) -> Anything:
+        """What came after some rows; where the episode was over, their own observations."""
+        over = self.terminations[rows]
+        over = over[..., None] if self.n_states is None else over
+        following = np.where(over, self.observations[rows], self.next_observations[rows])
+        return following if self.n_states is None else following.astype(np.int64)
 
     def sample(self, rng: np.random.Generator, size: int) -> Batch:
         """`size` transitions drawn independently, each row as likely as any other."""
@@ -202,7 +260,7 @@ class Dataset:
     def _check_forms(self) -> None:
         """Types, dimensions and lengths."""
         s, a = self.observations, self.actions
-        _check_observations(s, "observations")
+        check_observations(s, "observations")
         if len(s) == 0:
             raise InputError("observations must not be empty: a data set needs a transition")
         if s.ndim == 1 and a.dtype.kind == "f":
@@ -210,17 +268,17 @@ class Dataset:
                 "actions must be whole numbers when observations are, got floats; for continuous "
                 "actions give the states as one-hot vectors"
             )
-        if not (_is_numbers(a) or _is_vectors(a)):
+        if not (is_numbers(a) or is_vectors(a)):
             raise InputError(
                 "actions must be (N,) whole numbers or (N, k) floats with k >= 1, got "
-                f"{_form(a)}{_vector_hint(a, 'actions')}"
+                f"{form(a)}{vector_hint(a, 'actions')}"
             )
         if self.rewards.dtype.kind not in "iuf" or self.rewards.ndim != 1:
-            raise InputError(f"rewards must be (N,) numbers, got {_form(self.rewards)}")
+            raise InputError(f"rewards must be (N,) numbers, got {form(self.rewards)}")
         if self.terminations.dtype != np.bool_ or self.terminations.ndim != 1:
             hint = "; use terminations.astype(bool)" if self.terminations.ndim == 1 else ""
             raise InputError(
-                f"terminations must be (N,) booleans, got {_form(self.terminations)}{hint}"
+                f"terminations must be (N,) booleans, got {form(self.terminations)}{hint}"
             )
         for name in ("actions", "rewards", "next_observations", "terminations"):
             there = len(getattr(self, name))
@@ -234,75 +292,47 @@ class Dataset:
             )
         for name in ("next_observations", "starts"):
             other = getattr(self, name)
-            _check_observations(other, name)
+            check_observations(other, name)
             if (other.dtype.kind == "f", other.shape[1:]) != (s.dtype.kind == "f", s.shape[1:]):
-                raise InputError(f"{name} must be like observations: {_form(s)} and {_form(other)}")
+                raise InputError(f"{name} must be like observations: {form(s)} and {form(other)}")
 
     def _check_values(self) -> None:
-        """Every number; also counts states and actions."""
-        if self.observations.ndim == 1:
-            names = ("observations", "next_observations", "starts")
-            self.n_states = 1 + max(_largest(getattr(self, name), name, "state") for name in names)
-        else:
-            self.n_states = None
-            for name in ("observations", "next_observations", "starts"):
-                _check_finite(getattr(self, name), name)
-        if self.actions.ndim == 1:
-            self.n_actions = 1 + _largest(self.actions, "actions", "action")
-        else:
-            self.n_actions = None
+        """Vectors and rewards; whole numbers are checked when they are counted."""
+        if self.observations.ndim == 2:
+            _check_finite(self.observations, "observations")
+            _check_finite(self.next_observations, "next_observations", self.terminations)
+            _check_finite(self.starts, "starts")
+        if self.actions.ndim == 2:
             _check_finite(self.actions, "actions")
-        _check_finite(self.rewards, "rewards")
-        pairs = (self.n_states or 1) * (self.n_actions or 1)
-        if pairs > _MOST_PAIRS:
-            raise InputError(
-                f"states times actions must be at most {_MOST_PAIRS:.0e}, got {pairs:.3e}; number "
-                "them from 0 without gaps"
-            )
+        _check_rewards(self.rewards)
 
-
-def _array(values: npt.ArrayLike, name: str) -> Anything:
-    """A view of an array that cannot be written to; anything else becomes an array first."""
-    try:
-        view = np.asanyarray(values)[...]
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{name} must be an array: {error}") from None
-    if isinstance(view, np.ma.MaskedArray):
-        raise InputError(f"{name} must not be masked: leave the rows out instead")
-    if view.ndim == 0:
-        raise InputError(f"{name} must be an array with a row per transition, got {values!r:.80}")
-    view.flags.writeable = False
-    return view
-
-
-def _check_observations(x: Anything, name: str) -> None:
-    if not (_is_numbers(x) or _is_vectors(x)):
-        raise InputError(
-            f"{name} must be (N,) whole numbers or (N, d) floats with d >= 1, got "
-            f"{_form(x)}{_vector_hint(x, name)}"
+    def _states_seen(self) -> int | None:
+        if self.observations.ndim == 2:
+            return None
+        return 1 + max(
+            _largest(self.observations, "observations", "state"),
+            _largest(self.next_observations, "next_observations", "state", self.terminations),
+            _largest(self.starts, "starts", "state"),
         )
 
+    def _actions_seen(self) -> int | None:
+        return None if self.actions.ndim == 2 else 1 + _largest(self.actions, "actions", "action")
 
-def _is_numbers(x: Anything) -> bool:
-    return x.ndim == 1 and x.dtype.kind in "iu"
-
-
-def _is_vectors(x: Anything) -> bool:
-    return x.ndim == 2 and x.shape[1] > 0 and x.dtype.kind == "f"
-
-
-def _vector_hint(x: Anything, name: str) -> str:
-    if x.ndim == 1 and x.dtype.kind == "f":
-        return f"; use {name}[:, None], or whole numbers for the states of a finite problem"
-    if x.ndim == 2 and x.dtype.kind in "iu":
-        return f"; use {name}.astype(float), or a single number per row"
-    if x.ndim > 2 and x.dtype.kind == "f":
-        return f"; use {name}.reshape(len({name}), -1)"
-    return ""
+    def _bound(self, given: npt.ArrayLike | None, name: str) -> Anything | None:
+        if given is None:
+            return None
+        if self.n_actions is not None:
+            raise InputError(f"{name} is for vectors, and must be left out for whole numbers")
+        return bound(given, self.actions[0], name)
 
 
-def _form(x: Anything) -> str:
-    return f"{x.dtype} of shape {x.shape}"
+def _number(given: int | None, seen: int | None, name: str) -> int | None:
+    """How many there are: as many as given, or as many as the data have; None for vectors."""
+    if given is None:
+        return seen
+    if seen is None:
+        raise InputError(f"{name} is for whole numbers, and must be left out for vectors")
+    return check_count(given, name, at_least=seen)
 
 
 def _pieces(rows: int, width: int) -> Iterator[slice]:
@@ -310,28 +340,42 @@ def _pieces(rows: int, width: int) -> Iterator[slice]:
     return (slice(i, min(i + step, rows)) for i in range(0, rows, step))
 
 
-def _check_finite(x: Anything, name: str) -> None:
-    for piece in _pieces(len(x), x[:1].size):
-        good = np.isfinite(x[piece])
-        if not good.all():
-            where = np.argwhere(~good)[0]
-            where[0] += piece.start
-            at = tuple(int(i) for i in where)
-            raise InputError(
-                f"{name} must be finite: {name}[{', '.join(map(str, at))}] is {x[at]}; leave "
-                "such transitions out"
-            )
+def _check_finite(x: Anything, name: str, unused: Booleans | None = None) -> None:
+    """Every number, but for those in `unused` rows."""
+    _check_all(x, name, np.isfinite, "finite", "; leave such transitions out", unused)
 
 
-def _largest(x: Anything, name: str, what: str) -> int:
-    """The largest of numbers that must not be negative."""
-    largest = 0
+def _check_rewards(x: Anything) -> None:
+    """Numbers that can be squared."""
+    _check_finite(x, "rewards")
+    rule = f"from {-_LARGEST_REWARD:g} to {_LARGEST_REWARD:g}"
+    _check_all(x, "rewards", lambda r: np.abs(r) <= _LARGEST_REWARD, rule, "; scale them down")
+
+
+def _largest(x: Anything, name: str, what: str, unused: Booleans | None = None) -> int:
+    """The largest of numbers that must not be negative, but for those in `unused` rows."""
+    _check_all(x, name, lambda numbers: numbers >= 0, f"{what}s from 0 on", "", unused)
+    found = 0
     for piece in _pieces(len(x), 1):
-        part = x[piece]
-        if part.min() < 0:
-            at = int(np.argmax(part < 0))
-            raise InputError(
-                f"{name} must be {what}s from 0 on: {name}[{piece.start + at}] is {part[at]}"
-            )
-        largest = max(largest, int(part.max()))
-    return largest
+        used = x[piece] if unused is None else x[piece][~unused[piece]]
+        found = max(found, int(used.max(initial=0)))
+    return found
+
+
+def _check_all(
+    x: Anything,
+    name: str,
+    good: Callable[[Anything], Booleans],
+    rule: str,
+    remedy: str,
+    unused: Booleans | None = None,
+) -> None:
+    for piece in _pieces(len(x), x[:1].size):
+        bad = ~good(x[piece])
+        if unused is not None:
+            bad[unused[piece]] = False
+        if bad.any():
+            first, *rest = map(int, np.argwhere(bad)[0])
+            at = (piece.start + first, *rest)
+            place = ", ".join(map(str, at))
+            raise InputError(f"{name} must be {rule}: {name}[{place}] is {x[at]}{remedy}")

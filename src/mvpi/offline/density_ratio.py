@@ -24,11 +24,18 @@ from typing import Any, Literal, Self, get_args
 import numpy as np
 import numpy.typing as npt
 
+from mvpi.agents.settings import layer_sizes
 from mvpi.errors import Divergence, InputError
 from mvpi.offline.dataset import Dataset
-from mvpi.offline.pairs import Features, FinitePairs, PairBatch, Pairs, VectorPairs
+from mvpi.offline.pairs import (
+    Features,
+    FinitePairs,
+    PairBatch,
+    Pairs,
+    VectorPairs,
+)
 from mvpi.risk import Risk, as_risk
-from mvpi.stats import check_count, check_number
+from mvpi.stats import check_count, check_number, distribution
 
 Array = npt.NDArray[np.float64]
 Method = Literal["gradient-dice", "dual-dice", "gen-dice", "exact"]
@@ -80,10 +87,7 @@ def density_ratio(
     if steps is None:
         steps = 10_000 if estimator.optimizer == "adam" else 2_000
     ratio = estimator.update(policy, steps, anneal=True).ratio()
-    lack = estimator.lack(policy)
-    if lack > _LARGEST_LACK:
-        _warn(f"the data have no transitions for {lack:.1%} of what the policy does")
-    _warn_if_few(ratio)
+    warn_if_hardly_covered(estimator, policy)
     return ratio
 
 
@@ -144,13 +148,14 @@ class DensityRatio:
             batch_size = 256
         self.batch_size = None if batch_size is None else check_count(batch_size, "batch_size")
         self.penalty = check_number(penalty, "penalty", above=0.0)
+        sizes = layer_sizes(hidden)
         self.rng = np.random.default_rng(check_count(seed, "seed", at_least=0))
         whiten = self.optimizer == "extragradient"
         kind = FinitePairs if finite else VectorPairs
         self._pairs: Pairs = kind(data, features, whiten)
         self._exact: Array | None = None
         if method != "exact":
-            self.state = self._initial_state(features is not None, hidden)
+            self.state = self._initial_state(features is not None, sizes)
 
     def update(self, policy: Any, steps: int, *, anneal: bool = False) -> Self:
         """`steps` more updates towards the ratio of `policy`; "exact" needs none and solves.
@@ -204,16 +209,25 @@ class DensityRatio:
         return tau
 
     def lack(self, policy: Any) -> float:
-        """The share of the policy's steps that the data, if finite, have no transitions for."""
+        """The share of the policy's steps that the data, if finite, have no transitions for.
+
+        It starts anew after these, and after the end of episodes.
+        """
         if not isinstance(self._pairs, FinitePairs):
             return 0.0
         lacking = self._pairs.lacking(self._pairs.checked(policy))
-        data, tau, lost = self.data, self.ratio(), 0.0
+        data, tau, gamma = self.data, self.ratio() / len(self.data), self.discount
+        onward = over = 0.0
         for piece in data.pieces():
-            goes_on = ~data.terminations[piece]
-            lost += float((tau[piece] * goes_on) @ lacking[data.next_observations[piece]])
-        share = (1.0 - self.discount) * float(lacking[data.starts].mean())
-        return share + self.discount * lost / len(data)
+            ends = data.terminations[piece]
+            over += float(tau[piece][ends].sum())
+            onward += float(tau[piece][~ends] @ lacking[data.next_observations[piece][~ends]])
+        at_start = float(lacking[data.starts].mean())
+        # To every step that the data have there are u that they lack. Starts are a share of
+        # 1 - gamma of all 1 + u, and follow the end of episodes and what is lacking:
+        #     u = gamma onward + at_start ((1 - gamma) (1 + u) + gamma (over + u))
+        lost = gamma * onward + at_start * (1.0 - gamma + gamma * over)
+        return lost / (1.0 - at_start + lost)
 
     def _initial_state(self, linear: bool, hidden: tuple[int, ...]) -> Any:
         import jax.numpy as jnp
@@ -246,7 +260,7 @@ def weighted_dual(data: Dataset, ratio: npt.ArrayLike, risk: Risk | float) -> We
     WeightedDual(y=0.3333333333333333, effective_size=1.8)
     """
     y = as_risk(risk).dual(data.rewards, weights=ratio)
-    _warn_if_few(np.asarray(ratio, np.float64))
+    _warn_if_few(np.asarray(ratio, np.float64), stacklevel=4)
     return WeightedDual(y, effective_size(ratio))
 
 
@@ -256,46 +270,27 @@ def effective_size(ratio: npt.ArrayLike) -> float:
     >>> effective_size([1.0, 1.0, 0.0])
     2.0
     """
-    w = np.asarray(ratio, np.float64)
+    w, _ = distribution(ratio, weights=ratio)
     w = w / w.max()  # squares neither overflow nor vanish
     return float(w.sum() ** 2 / (w @ w))
 
 
 def exact_ratio(batch: PairBatch, discount: float) -> Array:
     """The ratio for every numbered pair, when transitions are as frequent as in the data."""
-    from scipy.sparse import block_array, csr_array
-    from scipy.sparse.csgraph import breadth_first_order
+    from mvpi.offline.pair_chain import PairChain
 
-    from mvpi.tabular.chain import Chain, NotUnichain
-
-    count = 1 + int(batch.x.max())
-    share = np.bincount(batch.x, batch.weight, minlength=count)
-    start = np.bincount(batch.starts.ravel(), batch.start_weight.ravel(), minlength=count)
-    likely = batch.following_weight * (batch.weight / share[batch.x])[:, None]
-    sources = np.repeat(batch.x, batch.following.shape[1])
-    moves = csr_array((likely.ravel(), (sources, batch.following.ravel())), (count, count))
-    anew = 1.0 - np.asarray(moves.sum(axis=1)).ravel()
-    anew[anew < 1e-12] = 0.0
-    matrix = csr_array(moves + csr_array(anew[:, None]) @ csr_array(start[None, :]))
-    matrix.eliminate_zeros()
-
-    # What the policy never comes to does not count, and may not even mix.
-    entry = csr_array(start[None, :])
-    graph = block_array([[matrix, csr_array((count, 1))], [entry, None]], format="csr")
-    reached = breadth_first_order(graph, count, return_predecessors=False)
-    reached = np.sort(reached[1:])
-    inside = csr_array(matrix[reached][:, reached])
-    inside.data /= np.repeat(np.asarray(inside.sum(axis=1)).ravel(), np.diff(inside.indptr))
-    try:
-        occupancy = Chain(inside, discount, start[reached] / start[reached].sum()).occupancy()
-    except NotUnichain:
-        raise InputError(
-            "at discount 1 the policy must end up in one part of the states whatever happens, but "
-            "from the starts of the data it can in several; use a discount below 1"
-        ) from None
-    ratio = np.zeros(count)
-    ratio[reached] = occupancy / share[reached]
+    chain = PairChain(batch, discount)
+    ratio: Array = chain.occupancy()[:-1] / chain.share
     return ratio
+
+
+def warn_if_hardly_covered(estimator: DensityRatio, policy: Any) -> None:
+    """A `CoverageWarning` for whoever called the caller, if the data lack much of the policy."""
+    lack = estimator.lack(policy)
+    if lack > _LARGEST_LACK:
+        what = f"the data have no transitions for {lack:.1%} of what the policy does"
+        _warn(what, stacklevel=4)
+    _warn_if_few(estimator.ratio(), stacklevel=5)
 
 
 def _chosen_optimizer(optimizer: Optimizer | None, network: bool) -> Optimizer:
@@ -309,15 +304,15 @@ def _chosen_optimizer(optimizer: Optimizer | None, network: bool) -> Optimizer:
     return optimizer
 
 
-def _warn_if_few(ratio: Array) -> None:
+def _warn_if_few(ratio: Array, stacklevel: int) -> None:
     effective = effective_size(ratio)
     needed = max(_SMALLEST_SHARE * ratio.size, min(_FEWEST_ROWS, 0.5 * ratio.size))
     if effective < needed:
         what = f"{ratio.size} transitions are worth {effective:.1f} of the policy's own"
-        _warn(what, stacklevel=4)
+        _warn(what, stacklevel=stacklevel)
 
 
-def _warn(what: str, stacklevel: int = 3) -> None:
+def _warn(what: str, stacklevel: int) -> None:
     """The level is that of whoever called the public function."""
     message = f"{what}: the data hardly cover it, and estimates may be far off"
     warnings.warn(message, CoverageWarning, stacklevel=stacklevel)

@@ -178,7 +178,8 @@ def strength(players: Players, batch: PairBatch, settings: Settings) -> jax.Arra
 
         pulled = _times(metric, jax.grad(on_critic)(critic))
         size = jnp.sqrt(sum(jnp.sum(leaf**2 / metric) for leaf in jax.tree.leaves(pulled)))
-        return _times(1.0 / size, pulled), size
+        # Where nothing couples them, as in a single pair that leads to itself, there is no pull.
+        return _times(1.0 / jnp.where(size > 0.0, size, 1.0), pulled), size
 
     def uneven(leaf: jax.Array) -> jax.Array:
         return 1.5 + jnp.cos(jnp.arange(leaf.size, dtype=jnp.float32))

@@ -99,6 +99,7 @@ class OfflineEvaluation:
         return stats.cvar(self.rewards, level, self.ratio)
 
     def cvar_interval(self, level: float) -> Interval:
+        stats.check_level(level)  # before the resamples, which take time
         return self.interval(lambda r, w: stats.cvar(r, level, w))
 
     def value(self, risk: Risk | float) -> float:
@@ -150,7 +151,8 @@ def evaluate(
     """Estimate what `policy` earns per step, and how sure that is.
 
     Args:
-        data: the transitions; who acted need not be known.
+        data: the transitions; who acted need not be known. Its starts count as a sample, like the
+            transitions: with finite data the intervals hold what few of them leave open.
         policy: as in `density_ratio`.
         discount: in [0, 1]; that of the occupancy.
         method: of `density_ratio`.
@@ -209,7 +211,7 @@ class _RatioAnew(_Resamples):
         pairs = FinitePairs(data)
         self._batch = pairs.whole(pairs.checked(policy))
         pair_of_row = np.concatenate(list(pairs.rows()))
-        self._kinds, first, self._counts = _kinds(_transitions(data), np.asarray(data.rewards))
+        self._kinds, first, self._counts = _kinds(pairs.transitions(), np.asarray(data.rewards))
         self._pair = pair_of_row[first]
         self.rewards = np.asarray(data.rewards, np.float64)[first]
         self._shape = _shape(np.bincount(pair_of_row))[self._pair]
@@ -264,19 +266,6 @@ def _shape(n: npt.ArrayLike) -> Array:
     """
     count = np.asarray(n, np.float64)
     return np.asarray(np.maximum(count - 2.0, 1.0) / count)
-
-
-def _transitions(data: Dataset) -> Indices:
-    """The number of every row's transition among those that `FinitePairs.whole` counts: they are
-    in the order of states, actions and next states, with the end of an episode as the last."""
-    assert data.n_states is not None
-    assert data.n_actions is not None
-    s, a, t = (
-        x.astype(np.int64) for x in (data.observations, data.actions, data.next_observations)
-    )
-    t[data.terminations] = data.n_states
-    numbers = (s * data.n_actions + a) * (data.n_states + 1) + t
-    return np.asarray(np.unique(numbers, return_inverse=True)[1], np.int64)
 
 
 def _kinds(transition: Indices, rewards: Array) -> tuple[Indices, Indices, Indices]:

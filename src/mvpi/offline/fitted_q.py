@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from mvpi.agents.settings import layer_sizes
 from mvpi.errors import Divergence, InputError
 from mvpi.offline.dataset import Dataset
 from mvpi.offline.pairs import Acting, Features, FinitePairs, Pairs, VectorPairs
@@ -34,10 +35,6 @@ _BATCH = 256
 _RATE = 1e-3
 _ROWS_TOGETHER = 1 << 15
 """Rows drawn for the updates of one compiled call."""
-_SCALING_ROWS = 1 << 16
-"""Rows on which the inputs of a network are scaled."""
-_FARTHEST = 10.0
-"""Where scaled inputs are cut off."""
 _STARTS = 1 << 12
 """Starts are repeated to be that many at least: a policy may draw its actions."""
 _HORIZONS = 5.0
@@ -64,6 +61,7 @@ def fitted_q_mean(
     0.333333333
     """
     check_number(discount, "discount", at_least=0.0, at_most=1.0)
+    sizes = layer_sizes(hidden)
     if discount == 1.0:
         raise InputError("fitted-Q evaluation needs a discount below 1, got 1: values are sums")
     centre = mean(data.rewards)
@@ -72,7 +70,7 @@ def fitted_q_mean(
     if data.n_states is None and features is None:
         count = check_count(_STEPS if steps is None else steps, "steps")
         rng = np.random.default_rng(check_count(seed, "seed", at_least=0))
-        excess = _of_network(task, policy, hidden, count, rng)
+        excess = _of_network(task, policy, sizes, count, rng)
     elif features is None:
         excess = _of_table(task, FinitePairs(data), policy)
     else:
@@ -94,24 +92,13 @@ class _Task(NamedTuple):
 
 
 def _of_table(task: _Task, pairs: FinitePairs, policy: Any) -> float:
-    """Counted transitions make a Markov chain of pairs. Ended episodes start anew, which makes the
-    divisor `1 / (1 - gamma)` and leaves the quotient as it is."""
-    from scipy.sparse import csr_array
+    """Ended episodes start anew, which makes the divisor `1 / (1 - gamma)` and leaves the quotient
+    as it is."""
+    from mvpi.offline.pair_chain import PairChain
 
-    from mvpi.tabular.chain import Chain
-
-    batch, pair = pairs.whole(pairs.checked(policy)), np.concatenate(list(pairs.rows()))
-    times = np.bincount(pair)
-    rewards = np.bincount(pair, task.scaled(task.data.rewards)) / times
-    size, choices = len(times), batch.following.shape[1]
-    likely = batch.following_weight * (batch.weight * len(task.data) / times[batch.x])[:, None]
-    places = (np.repeat(batch.x, choices), batch.following.ravel())
-    moves = csr_array((likely.ravel(), places), (size, size))
-    start: Array = np.zeros(size)
-    np.add.at(start, batch.starts.ravel(), batch.start_weight.ravel())
-    over = np.maximum(1.0 - np.asarray(moves.sum(axis=1)).ravel(), 0.0)
-    matrix = csr_array(moves + csr_array(over[:, None]) @ csr_array(start[None, :]))
-    return Chain(matrix, task.discount, start).evaluate(rewards, tolerance=1e-10).gain
+    place = np.concatenate(list(pairs.rows()))
+    rewards = np.bincount(place, task.scaled(task.data.rewards)) / np.bincount(place)
+    return PairChain(pairs.whole(pairs.checked(policy)), task.discount).mean(rewards)
 
 
 def _of_features(task: _Task, pairs: Pairs, policy: Any) -> float:
@@ -141,22 +128,22 @@ def _of_network(
     from mvpi.agents.networks import MLP
 
     data, discount = task.data, task.discount
-    acting = VectorPairs(data).checked(policy)
-    inputs = _Inputs(data, rng)
-    net = MLP.random(rng, inputs.size, *hidden, 2)
+    pairs = VectorPairs(data)
+    acting = pairs.checked(policy)
+    net = MLP.random(rng, pairs.size, *hidden, 2)
     net = eqx.tree_at(lambda n: n.biases[-1], net, jnp.array([0.0, 1.0]))
     state = (net, jax.tree.map(jnp.copy, net), optax.scale_by_adam().init(net))
     follow = min(1.0, max(0.005, _HORIZONS / ((1.0 - discount) * steps)))
     together = max(1, _ROWS_TOGETHER // _BATCH)
     for done in range(0, steps, together):
         count = min(together, steps - done)
-        batches = _drawn(task, inputs, acting, rng, count)
+        batches = _drawn(task, pairs, acting, rng, count)
         rates = _RATE * (1.0 - (done + np.arange(count)) / steps)
         state = _compiled_updates()(state, batches, rates, discount, follow)
     total, often = np.zeros(2), -(-_STARTS // len(data.starts))
     for i in range(0, len(data.starts), _ROWS_TOGETHER):
         s = np.repeat(data.starts[i : i + _ROWS_TOGETHER], often, axis=0)
-        total += np.asarray(state[1](inputs.of(s, acting(s))), np.float64).sum(axis=0)
+        total += np.asarray(state[1](pairs.inputs(s, acting(s))), np.float64).sum(axis=0)
     return _quotient(total / (often * len(data.starts)))
 
 
@@ -170,15 +157,15 @@ class _Batches(NamedTuple):
 
 
 def _drawn(
-    task: _Task, inputs: _Inputs, acting: Acting, rng: np.random.Generator, count: int
+    task: _Task, pairs: VectorPairs, acting: Acting, rng: np.random.Generator, count: int
 ) -> _Batches:
     rows = task.data.sample(rng, count * _BATCH)
     z, s = task.scaled(rows.rewards), rows.next_observations
     shape = (count, _BATCH, -1)
     return _Batches(
-        inputs.of(rows.observations, rows.actions).reshape(shape),
+        pairs.inputs(rows.observations, rows.actions).reshape(shape),
         np.stack([z, np.ones_like(z)], axis=1, dtype=np.float32).reshape(shape),
-        inputs.of(s, acting(s)).reshape(shape),
+        pairs.inputs(s, acting(s)).reshape(shape),
         (~rows.terminations).astype(np.float32).reshape(shape),
     )
 
@@ -208,28 +195,6 @@ def _compiled_updates() -> Callable[..., Any]:
         return jax.lax.scan(one, state, (batches, rates))[0]
 
     return updates
-
-
-class _Inputs:
-    """Observations and actions as a network wants them: centred, scaled, in float32."""
-
-    def __init__(self, data: Dataset, rng: np.random.Generator) -> None:
-        self._n_actions = data.n_actions
-        some = data.sample(rng, min(len(data), _SCALING_ROWS))
-        columns = self._columns(some.observations, some.actions).astype(np.float64)
-        self._mean, deviation = columns.mean(axis=0), columns.std(axis=0)
-        constant = deviation <= 1e-8 * (1.0 + np.abs(self._mean))
-        self._scale = np.where(constant, 1.0, deviation)
-        self.size = columns.shape[1]
-
-    def of(self, observations: Anything, actions: Anything) -> npt.NDArray[np.float32]:
-        scaled = (self._columns(observations, actions) - self._mean) / self._scale
-        return np.asarray(np.clip(scaled, -_FARTHEST, _FARTHEST), np.float32)
-
-    def _columns(self, observations: Anything, actions: Anything) -> Anything:
-        if self._n_actions is not None:
-            actions = np.eye(self._n_actions)[actions]
-        return np.concatenate([observations, actions], axis=1)
 
 
 def _quotient(values: Array) -> float:

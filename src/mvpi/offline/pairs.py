@@ -79,6 +79,9 @@ class Pairs(ABC):
 class FinitePairs(Pairs):
     """Numbered pairs. A table has an entry per pair in the data; features are known for all."""
 
+    known: npt.NDArray[np.bool_]
+    """Which actions the data have in every state, `(S, A)`; a table is in this order."""
+
     def __init__(self, data: Dataset, features: Features | None = None, whiten: bool = True):
         super().__init__(data)
         assert data.n_states is not None
@@ -89,6 +92,9 @@ class FinitePairs(Pairs):
         for piece in data.pieces():
             counts += np.bincount(self._pair(piece), minlength=pairs)
         share = counts / len(data)
+        self.known = (counts > 0).reshape(data.n_states, data.n_actions)
+        starts, frequency = np.unique(data.starts, return_counts=True)
+        self._starts, self._start_share = starts, frequency / len(data.starts)
         self._features: Array | None = None
         if features is None:
             self._place = np.full(pairs, -1)
@@ -101,11 +107,13 @@ class FinitePairs(Pairs):
             self._place = np.arange(pairs)
             self._features = table @ basis.matrix
             self.ones, self.metric = basis.ones, np.ones(1)
-        self._transitions = self._counted()
+        self._keys, self._counts = self._counted()
 
     def checked(self, policy: Any) -> Array:
+        first_action = 0
         if hasattr(policy, "predict") or callable(policy):
-            policy = _acting(policy)(np.arange(self._n_states))
+            policy = _acting(policy)(self.data.first_state + np.arange(self._n_states))
+            first_action = self.data.first_action
         try:
             table = np.asarray(policy)
         except ValueError as error:
@@ -118,7 +126,7 @@ class FinitePairs(Pairs):
                 f"{table.shape}"
             )
         if table.ndim == 1:
-            return self._one_hot(table[:n])
+            return self._one_hot(table[:n], first_action)
         table = table[:n].astype(np.float64)
         good = (table >= 0).all(axis=1) & (np.abs(table.sum(axis=1) - 1) <= _SUM_TOLERANCE)
         if not good.all():
@@ -132,15 +140,13 @@ class FinitePairs(Pairs):
         return known
 
     def whole(self, acting: Array) -> PairBatch:
-        pair, following, counts = self._transitions
+        pair, following = np.divmod(self._keys, self._n_states + 1)
         places, weights = self._choices(acting, following)
-        starts, frequency = np.unique(self.data.starts, return_counts=True)
-        start_places, start_weights = self._choices(acting, starts)
-        start_weights *= frequency[:, None] / len(self.data.starts)
-        start_weights /= self._covered(acting)
+        start_places, start_weights = self._choices(acting, self._starts)
+        start_weights *= self._start_share[:, None] / self._covered(acting)
         return PairBatch(
             self._seen_as(self._place[pair]),
-            counts / len(self.data),
+            self._counts / len(self.data),
             self._seen_as(places),
             weights,
             self._seen_as(start_places),
@@ -169,15 +175,19 @@ class FinitePairs(Pairs):
     def rows(self) -> Iterator[Anything]:
         return (self._seen_as(self._place[self._pair(piece)]) for piece in self.data.pieces())
 
+    @property
+    def ended(self) -> npt.NDArray[np.bool_]:
+        """Whether the episode was over, for every transition that `whole` counts."""
+        return np.asarray(self._keys % (self._n_states + 1) == self._n_states)
+
+    def transitions(self) -> npt.NDArray[np.int64]:
+        """The number of every row's transition among those that `whole` counts."""
+        pieces = self.data.pieces()
+        return np.concatenate([np.searchsorted(self._keys, self._key(p)) for p in pieces])
+
     def lacking(self, acting: Array) -> Array:
         """The probability that the policy does what the data lack, for every state."""
-        there = (self._counts() > 0).reshape(acting.shape)
-        return np.asarray(1.0 - (acting * there).sum(axis=1))
-
-    def _counts(self) -> npt.NDArray[np.int64]:
-        pair, _, counts = self._transitions
-        pairs = self._n_states * self._n_actions
-        return np.bincount(pair, counts, minlength=pairs).astype(np.int64)
+        return np.asarray(1.0 - (acting * self.known).sum(axis=1))
 
     def _choices(self, acting: Array, states: Anything) -> tuple[Anything, Array]:
         """The places of what the policy may do in each state, and how likely it is.
@@ -192,13 +202,12 @@ class FinitePairs(Pairs):
 
     def _covered(self, acting: Array) -> float:
         """How likely the policy starts with something that is in the data."""
-        starts, frequency = np.unique(self.data.starts, return_counts=True)
-        weights = self._choices(acting, starts)[1].sum(axis=1)
-        covered = float(frequency @ weights) / len(self.data.starts)
+        weights = self._choices(acting, self._starts)[1].sum(axis=1)
+        covered = float(self._start_share @ weights)
         if covered <= 0:
             raise InputError(
                 f"the data lack every action that the policy takes at the starts, such as state "
-                f"{starts[0]}: nothing can be said of this policy"
+                f"{self._starts[0]}: nothing can be said of this policy"
             )
         return covered
 
@@ -213,24 +222,28 @@ class FinitePairs(Pairs):
     def _numbered(self, states: Anything, actions: Anything) -> npt.NDArray[np.int64]:
         return np.asarray(states.astype(np.int64) * self._n_actions + actions.astype(np.int64))
 
-    def _counted(self) -> tuple[Anything, Anything, Anything]:
-        """The transitions that occur, as pair and next state, and how often."""
-        base = self._n_states + 1
+    def _key(self, piece: slice) -> npt.NDArray[np.int64]:
+        """Pair and next state of every row as one number; the end is the state after the last."""
+        states = self.data.next_observations[piece].astype(np.int64)
+        states[self.data.terminations[piece]] = self._n_states
+        return self._pair(piece) * (self._n_states + 1) + states
+
+    def _counted(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """The keys of the transitions that occur, in order, and how often each does."""
         keys, counts = np.empty(0, np.int64), np.empty(0, np.int64)
         for piece in self.data.pieces():
-            states = self.data.next_observations[piece].astype(np.int64)
-            states[self.data.terminations[piece]] = self._n_states
-            new, how_often = np.unique(self._pair(piece) * base + states, return_counts=True)
+            new, how_often = np.unique(self._key(piece), return_counts=True)
             keys, place = np.unique(np.concatenate([keys, new]), return_inverse=True)
             counts = np.bincount(place, np.concatenate([counts, how_often])).astype(np.int64)
-        return keys // base, keys % base, counts
+        return keys, counts
 
-    def _one_hot(self, actions: Anything) -> Array:
+    def _one_hot(self, actions: Anything, first: int) -> Array:
         if actions.dtype.kind == "f":
             raise InputError("policy must be whole numbers, an action per state, got floats")
-        if actions.min() < 0:
+        if actions.min() < first:
             s = int(np.argmin(actions))
-            raise InputError(f"policy[{s}] must be an action from 0 on, got {actions[s]}")
+            raise InputError(f"policy[{s}] must be an action from {first} on, got {actions[s]}")
+        actions = actions.astype(np.int64) - first
         known = np.zeros((self._n_states, self._n_actions))
         there = np.flatnonzero(actions < self._n_actions)
         known[there, actions[there]] = 1.0
@@ -276,28 +289,29 @@ class VectorPairs(Pairs):
                 )
             if shape and not np.isfinite(array).all():
                 raise InputError("policy must return finite actions, some are not")
-            last = (self.data.n_actions or 1) - 1
-            if not shape and (array.dtype.kind not in "iu" or not _within(array, last)):
+            if shape:
+                return array
+            first = self.data.first_action
+            last = first + (self.data.n_actions or 1) - 1
+            if array.dtype.kind not in "iu" or not _within(array, first, last):
                 raise InputError(
-                    f"policy must return actions of the data, from 0 to {last}, got {array[:5]}"
+                    f"policy must return actions of the data, from {first} to {last}, got "
+                    f"{array[:5]}"
                 )
-            return array
+            return array.astype(np.int64) - first
 
         return actions
 
     def whole(self, acting: Acting) -> PairBatch:
         data = self.data
-        following = [
-            self._inputs(s := data.next_observations[piece], acting(np.asarray(s)))
-            for piece in data.pieces()
-        ]
+        following = [self.inputs(s := data.following(piece), acting(s)) for piece in data.pieces()]
         starts = np.asarray(data.starts)
         return PairBatch(
             np.concatenate(list(self.rows())),
             np.full(len(data), 1.0 / len(data)),
             np.concatenate(following)[:, None],
             1.0 - data.terminations[:, None],
-            self._inputs(starts, acting(starts))[:, None],
+            self.inputs(starts, acting(starts))[:, None],
             np.full((len(starts), 1), 1.0 / len(starts)),
         )
 
@@ -307,9 +321,9 @@ class VectorPairs(Pairs):
         count, shape = updates * batch_size, (updates, batch_size)
         rows = self.data.batch(rng.integers(len(self.data), size=count))
         starts = np.asarray(self.data.starts[rng.integers(len(self.data.starts), size=count)])
-        x = self._inputs(rows.observations, rows.actions)
-        following = self._inputs(rows.next_observations, acting(rows.next_observations))
-        at_starts = self._inputs(starts, acting(starts))
+        x = self.inputs(rows.observations, rows.actions)
+        following = self.inputs(rows.next_observations, acting(rows.next_observations))
+        at_starts = self.inputs(starts, acting(starts))
         return PairBatch(
             x.reshape(*shape, -1),
             np.full(shape, 1.0 / batch_size),
@@ -321,9 +335,10 @@ class VectorPairs(Pairs):
 
     def rows(self) -> Iterator[Anything]:
         data = self.data
-        return (self._inputs(data.observations[p], data.actions[p]) for p in data.pieces())
+        return (self.inputs(data.observations[p], data.actions[p]) for p in data.pieces())
 
-    def _inputs(self, observations: Anything, actions: Anything) -> Anything:
+    def inputs(self, observations: Anything, actions: Anything) -> Anything:
+        """Pairs as the functions see them: features, or scaled vectors."""
         if self._features is not None:
             rows = _checked_features(self._features, observations, actions)
             return np.asarray((rows @ self._matrix).astype(np.float32))
@@ -377,8 +392,8 @@ def _acting(policy: Any) -> Callable[[Anything], Any]:
     return chosen
 
 
-def _within(actions: Anything, last: int) -> bool:
-    return bool(actions.size == 0 or (actions.min() >= 0 and actions.max() <= last))
+def _within(actions: Anything, first: int, last: int) -> bool:
+    return bool(actions.size == 0 or (actions.min() >= first and actions.max() <= last))
 
 
 def moments(data: Dataset) -> tuple[Array, Array]:

@@ -77,7 +77,7 @@ class Runs:
         self._s = np.stack([d.observations for d in data]).astype(np.int32)
         self._a = np.stack([d.actions for d in data]).astype(np.int32)
         self._r = np.stack([d.rewards for d in data]).astype(np.float64)
-        self._next = np.stack([d.next_observations for d in data]).astype(np.int32)
+        self._next = np.stack([d.following(slice(None)) for d in data]).astype(np.int32)
         self._live = np.stack([~d.terminations for d in data])
         self._starts = [np.asarray(d.starts, np.int32) for d in data]
         runs, shape = np.arange(len(data)), (len(data), states, self._actions)

@@ -22,17 +22,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from mvpi.errors import InputError
 from mvpi.offline.dataset import Dataset
 from mvpi.offline.density_ratio import density_ratio, weighted_dual
-from mvpi.offline.sources import opened_minari
+from mvpi.offline.sources import check_lengths, damage_told, opened_minari
 from mvpi.risk import Risk, VarianceBudget, as_risk, risk_text
 from mvpi.stats import check_number
 
 if TYPE_CHECKING:
     import h5py
     import minari
+
+Rewards = npt.NDArray[Any]
 
 _FILE = "main_data.hdf5"
 
@@ -56,7 +59,7 @@ def relabel(
         y: the number in the augmented reward. Left out, it is measured: on the data as they are,
             or as it is for `policy`.
         policy: anything that `density_ratio` takes; the data are then weighted by its ratio.
-        discount: of that ratio.
+        discount: of that ratio, given with `policy` and only then.
         options: of `density_ratio`.
 
     Observations, actions, ends, infos and the environment stay as they are. The metadata say under
@@ -120,21 +123,22 @@ def _measured(
         if discount is not None or options:
             given = ", ".join(["discount"] * (discount is not None) + list(options))
             raise InputError(f"{given} is for the ratio of a policy; give policy as well")
-        with _episodes(source) as groups:
-            return risk.dual(np.concatenate([group["rewards"][()] for group in groups]))
+        return risk.dual(np.concatenate([rewards for _, rewards in _episodes(source)]))
     if discount is None:
         raise InputError("discount must be given with policy, such as discount=0.99")
     data = Dataset.from_minari(source)
     return weighted_dual(data, density_ratio(data, policy, discount, **options), risk).y
 
 
-@contextmanager
-def _episodes(source: minari.MinariDataset) -> Iterator[Iterator[h5py.Group]]:
-    """The groups of the episodes in the file of the data set."""
+def _episodes(source: minari.MinariDataset) -> Iterator[tuple[h5py.Group, Rewards]]:
+    """The episodes in the file of the data set, their lengths checked, and their rewards."""
     import h5py
 
-    with h5py.File(source.storage.data_path / _FILE, "r") as file:
-        yield (file[f"episode_{i}"] for i in source.episode_indices)
+    with damage_told(source), h5py.File(source.storage.data_path / _FILE, "r") as file:
+        for i in source.episode_indices:
+            group = file[f"episode_{i}"]
+            check_lengths(source, i, group)
+            yield group, group["rewards"][()]
 
 
 def _copy(source: minari.MinariDataset, path: Path, risk: Risk, y: float) -> int:
@@ -142,20 +146,21 @@ def _copy(source: minari.MinariDataset, path: Path, risk: Risk, y: float) -> int
     import h5py
 
     steps = 0
-    with _episodes(source) as groups, h5py.File(path, "w", track_order=True) as file:
-        for i, group in enumerate(groups):
+    with h5py.File(path, "w", track_order=True) as file:
+        for i, (group, raw) in enumerate(_episodes(source)):
             copy = file.create_group(f"episode_{i}")
-            for name in group:
-                if name != "rewards":
-                    group.copy(name, copy)
-            copy.attrs.update(group.attrs)
+            with damage_told(source, "cannot be copied"):
+                for name in group:
+                    if name != "rewards":
+                        group.copy(name, copy)
+                copy.attrs.update(group.attrs)
             copy.attrs["id"] = i
             with np.errstate(over="ignore", invalid="ignore"):
-                rewards = risk.augment(group["rewards"][()], y)
+                rewards = risk.augment(raw, y)
             if not np.isfinite(rewards).all():
                 raise InputError(
-                    f"augmented rewards must be finite, in episode {group.attrs['id']} some are "
-                    f"not; y is {y:g} and risk {risk_text(risk)}"
+                    f"augmented rewards must be finite, in episode {source.episode_indices[i]} "
+                    f"some are not; y is {y:g} and risk {risk_text(risk)}"
                 )
             copy.create_dataset("rewards", data=rewards, chunks=True, maxshape=(None,))
             steps += len(rewards)

@@ -3,10 +3,15 @@
     config.json            what is learned: data, discount, risk, seed, settings
     metrics.csv            a row per estimate of `y`
     policy.safetensors     the policy, at every such row
-    checkpoint.safetensors everything needed to go on, replaced atomically at every row
+    checkpoint.safetensors everything needed to go on, replaced atomically every `ratio_every`
+                           updates
 
 The same settings and data on the same directory resume from the last checkpoint and end with the
-same bytes as a run that was never interrupted.
+same bytes as a run that was never interrupted. So does a longer run: what a shorter one made after
+its last checkpoint is made anew.
+
+Finite data take a moment, and need no checkpoint: there are config.json, metrics.csv with a row per
+iteration and one for the result, and at the end policy.npz.
 """
 
 from __future__ import annotations
@@ -16,32 +21,39 @@ from pathlib import Path
 from typing import Any
 
 import mvpi
-from mvpi.agents.files import FORMAT, Arrays
+from mvpi.agents.files import FORMAT, Arrays, read_metrics
 from mvpi.agents.networks import arrays_of, with_arrays
 from mvpi.agents.run import RunDirectory
 from mvpi.errors import InputError
+from mvpi.npz import write_npz
+from mvpi.offline.dataset import Dataset
+from mvpi.offline.learn import Iteration, Model, learn_finite
 from mvpi.offline.td3_bc import TD3BC, OnRow, Row
-from mvpi.risk import VarianceBudget, risk_text
-from mvpi.stats import check_count
+from mvpi.risk import Risk, VarianceBudget, risk_text
+from mvpi.stats import check_count, check_number
 
 
 def learn_in(out: str | Path, learner: TD3BC, updates: int, on_row: OnRow | None = None) -> TD3BC:
     """Go on until `updates` updates have been made in all, from where the directory's run is."""
-    directory = RunDirectory(Path(out), _config(learner))
+    learner.settings.check_updates(updates)
+    directory = RunDirectory(Path(out), _network_config(learner))
+    every = learner.settings.ratio_every
     try:
         checkpoint = directory.checkpoint()
         if checkpoint is not None:
             _restore(learner, *checkpoint)
-        if learner.updates > updates:
+        done = max(learner.updates, _updates_in(directory))
+        if done > updates:
             raise InputError(
-                f"{out} already holds {learner.updates} updates, more than the {updates} asked "
-                "for; use another directory"
+                f"{out} already holds {done} updates, more than the {updates} asked for; use "
+                "another directory"
             )
-        directory.keep_rows(learner.updates, updates, learner.settings.ratio_every)
+        directory.keep_rows(learner.updates, updates, every)
 
         def keep(row: Row) -> None:
             directory.add_row(row)
-            directory.write_state(*_state(learner))
+            if learner.updates % every == 0:  # a longer run would not stop anywhere else
+                directory.write_state(*_state(learner))
             learner.save(directory.policy)
             if on_row is not None:
                 on_row(row)
@@ -53,16 +65,64 @@ def learn_in(out: str | Path, learner: TD3BC, updates: int, on_row: OnRow | None
     return learner
 
 
-def _config(learner: TD3BC) -> dict[str, Any]:
-    """What determines the result."""
-    settings, box = asdict(learner.settings), learner.box
+def learn_finite_in(out: str | Path, data: Dataset, risk: Risk, discount: float) -> None:
+    """Learn a policy from finite data, unless the directory holds it already."""
+    check_number(discount, "discount", at_least=0.0, at_most=1.0)
+    policy = Path(out) / "policy.npz"
+    if policy.exists() and not (Path(out) / "config.json").exists():
+        raise InputError(f"{policy} does not say how it was learned; use another directory")
+    sizes = {"states": data.n_states, "actions": data.n_actions}
+    directory = RunDirectory(Path(out), _config("finite", data, risk, discount) | sizes)
+    try:
+        if not policy.exists():
+            directory.metrics.unlink(missing_ok=True)  # of a run that was killed
+            write_npz(policy, {"policy": _learned(directory, data, risk, discount)})
+    finally:
+        directory.close()
+
+
+def _learned(directory: RunDirectory, data: Dataset, risk: Risk, discount: float) -> Any:
+    """The policy, with the iterations in the metrics; those for a budget are of other risks."""
+    iterations = 0
+
+    def keep(found: Iteration) -> None:
+        nonlocal iterations
+        if not isinstance(risk, VarianceBudget):
+            directory.add_row(_row(iterations, found))
+        iterations += 1
+
+    policy = learn_finite(data, risk, discount, on_iteration=keep)
+    model = Model(data, discount)
+    directory.add_row(_row(iterations, model.judged(policy, model.visits(policy), risk)))
+    return policy
+
+
+def _row(iterations: int, found: Iteration) -> Row:
+    facts = {name: getattr(found, name) for name in ("y", "value", "effective_size")}
+    return {"iterations": iterations, **facts}
+
+
+def _updates_in(directory: RunDirectory) -> int:
+    """The updates that the last row of the metrics is of; 0 before the first."""
+    rows = read_metrics(directory.path) if directory.metrics.exists() else []
+    return max((int(row.get("updates") or 0) for row in rows), default=0)
+
+
+def _config(algorithm: str, data: Dataset, risk: Risk, discount: float) -> dict[str, Any]:
+    """What determines the result, but for the settings of the algorithm."""
     return {
         "format": FORMAT,
         "mvpi": mvpi.__version__,
-        "algorithm": "td3-bc",
-        "data": {"rows": len(learner.data), "fingerprint": learner.data.fingerprint()},
-        "discount": learner.ratio.discount,
-        "risk": risk_text(learner.risk),
+        "algorithm": algorithm,
+        "data": {"rows": len(data), "fingerprint": data.fingerprint()},
+        "discount": discount,
+        "risk": risk_text(risk),
+    }
+
+
+def _network_config(learner: TD3BC) -> dict[str, Any]:
+    settings, box = asdict(learner.settings), learner.box
+    return _config("td3-bc", learner.data, learner.risk, learner.ratio.discount) | {
         "seed": learner.seed,
         "low": box.low.tolist(),
         "high": box.high.tolist(),

@@ -58,6 +58,10 @@ class TD3BCSettings:
             object.__setattr__(self, name, value)
         check_multiple(self.ratio_every, "ratio_every", self.policy_delay)
 
+    def check_updates(self, updates: int) -> None:
+        """Raises `InputError` unless learning can end after so many updates."""
+        check_multiple(check_count(updates, "updates"), "updates", self.policy_delay)
+
     def td3(self, discount: float) -> TD3Settings:
         """What the updates that are those of TD3 need to know."""
         shared = {name: getattr(self, name) for name in _SHARED}

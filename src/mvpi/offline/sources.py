@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import fcntl
-from collections.abc import Iterator
-from contextlib import contextmanager
+import weakref
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,37 +22,77 @@ if TYPE_CHECKING:
 
 Anything = npt.NDArray[Any]
 
+_DAMAGE = (LookupError, ValueError, TypeError, RuntimeError, OSError, AssertionError)
+"""What Minari and h5py raise for a damaged file."""
+
 
 def read_minari(dataset: minari.MinariDataset | str) -> Dataset:
     """The transitions of a Minari data set, read one episode after the other."""
-    episodes = opened_minari(dataset)
-    seen = _Column(episodes.observation_space, "observations")
-    done = _Column(episodes.action_space, "actions")
-    steps, count = episodes.total_steps, episodes.total_episodes
-    if steps == 0:
-        raise InputError(f"the Minari data set {episodes.id} holds no transitions")
+    source = opened_minari(dataset)
+    seen = _Column(source.observation_space, "observations")
+    done = _Column(source.action_space, "actions")
+    with damage_told(source):
+        steps, count = source.total_steps, source.total_episodes
+    if steps < 1:
+        raise InputError(f"the Minari data set {source.id} holds no transitions")
     observations, following = seen.empty(steps), seen.empty(steps)
     actions, starts = done.empty(steps), seen.empty(count)
     rewards, terminations = np.empty(steps), np.empty(steps, np.bool_)
     at = 0
-    for i, episode in enumerate(episodes):
-        now = slice(at, at + len(episode.rewards))
-        at = now.stop
-        states = seen.read(episode.observations)
-        if at > steps or len(states) != len(episode.rewards) + 1:
-            raise InputError(
-                f"the Minari data set {episodes.id} is damaged: episode {episode.id} has "
-                f"{len(states)} observations and {len(episode.rewards)} rewards, of {steps} in all"
-            )
-        observations[now], following[now], starts[i] = states[:-1], states[1:], states[0]
-        actions[now] = done.read(episode.actions)
-        rewards[now], terminations[now] = episode.rewards, episode.terminations
+    with damage_told(source):
+        for i, episode in enumerate(source):
+            now = slice(at, at + len(episode.rewards))
+            at = now.stop
+            check_lengths(source, episode.id, vars(episode))
+            if at > steps:
+                break
+            states = seen.read(episode.observations)
+            observations[now], following[now], starts[i] = states[:-1], states[1:], states[0]
+            actions[now] = done.read(episode.actions)
+            rewards[now], terminations[now] = episode.rewards, episode.terminations
     if at != steps:
         raise InputError(
-            f"the Minari data set {episodes.id} is damaged: its episodes have {at} transitions, "
-            f"{steps} are announced"
+            f"the Minari data set {source.id} is damaged: {steps} transitions are announced, its "
+            f"episodes have {'more' if at > steps else at}"
         )
-    return Dataset(observations, actions, rewards, following, terminations, starts)
+    facts = seen.facts | done.facts
+    return Dataset(observations, actions, rewards, following, terminations, starts, **facts)
+
+
+@contextmanager
+def damage_told(source: minari.MinariDataset, what: str = "is damaged") -> Iterator[None]:
+    """Turns what is raised for a damaged file into one line."""
+    try:
+        yield
+    except InputError:
+        raise
+    except _DAMAGE as error:
+        reason = " ".join(str(error).split())[:120]
+        raise InputError(
+            f"the Minari data set {source.id} {what}: {type(error).__name__} {reason}"
+        ) from None
+
+
+def check_lengths(source: minari.MinariDataset, number: int, episode: Mapping[str, Any]) -> None:
+    """An episode has an observation more than rewards, and as many actions and ends."""
+    steps = len(episode["rewards"])
+    for name in ("observations", "actions", "terminations", "truncations"):
+        expected = steps + (name == "observations")
+        for there in _lengths(episode[name]):
+            if there != expected:
+                raise InputError(
+                    f"the Minari data set {source.id} is damaged: episode {number} has {steps} "
+                    f"rewards and {there} {name}, not {expected}"
+                )
+
+
+def _lengths(values: Any) -> Iterator[int]:
+    """Of an array, or of all that are in it when the space is made of several."""
+    if isinstance(values, Mapping):
+        for part in values.values():
+            yield from _lengths(part)
+    else:
+        yield len(values)
 
 
 def opened_minari(dataset: minari.MinariDataset | str) -> minari.MinariDataset:
@@ -69,7 +110,7 @@ def opened_minari(dataset: minari.MinariDataset | str) -> minari.MinariDataset:
         )
     try:
         return minari.load_dataset(dataset)
-    except (OSError, ValueError, TypeError) as error:
+    except _DAMAGE as error:
         there = ", ".join(minari.list_local_datasets()) or "none"
         raise InputError(
             f"no Minari data set {dataset!r} can be read on this machine, there are: {there} "
@@ -81,14 +122,20 @@ class _Column:
     """How the values of a space become rows."""
 
     def __init__(self, space: gym.Space[Any], name: str) -> None:
-        self._first = 0
+        self._name, self._first = name, 0
+        self.facts: dict[str, Any] = {}
+        """What the space says of states or actions, as arguments of `Dataset`."""
         if isinstance(space, gym.spaces.Discrete):
             self._first = int(space.start)
+            what = "state" if name == "observations" else "action"
+            self.facts = {f"n_{what}s": int(space.n), f"first_{what}": self._first}
             self._shape: tuple[int, ...] = ()
             self._type: npt.DTypeLike = np.int64
         elif isinstance(space, gym.spaces.Box) and len(space.shape) == 1:
             self._shape = space.shape
             self._type = space.dtype if np.issubdtype(space.dtype, np.floating) else np.float32
+            if name == "actions" and space.is_bounded():
+                self.facts = {"low": space.low, "high": space.high}
         else:
             raise InputError(
                 f"{name} must be a flat Box or Discrete, got {space}; collect the data through "
@@ -100,7 +147,9 @@ class _Column:
 
     def read(self, values: Any) -> Anything:
         array = np.asarray(values)
-        return array.reshape(len(array), *self._shape) - self._first if self._first else array
+        if array.shape[1:] != self._shape:
+            raise ValueError(f"{self._name} of shape {array.shape[1:]}, not {self._shape}")
+        return array.astype(self._type) - self._first
 
 
 def _remedy(name: str) -> str:
@@ -130,7 +179,8 @@ def read_run(directory: Path) -> Dataset:
             f"{directory} has no checkpoint yet, and so no replay; let the run go on, or lower "
             "its checkpoint_every"
         )
-    with _nobody_training(directory):
+    with ExitStack() as lock:
+        lock.enter_context(_nobody_training(directory))
         try:
             _, record = read_arrays(path, CHECKPOINT)
             count = check_count(record["steps"], "steps")
@@ -142,7 +192,9 @@ def read_run(directory: Path) -> Dataset:
         if not isinstance(box, BoxActions):
             raise InputError(f"{directory} is damaged: its policy is none of td3")
         width = 2 * o + box.size + 2
-        rows = _rows(directory, size, width, count)
+        ring = _ring(directory, size, width, count)
+        weakref.finalize(ring, lock.pop_all().close)  # what is mapped must stay as it is
+    rows = ring[: min(count, size)]
     observations, following = rows[:, :o], rows[:, o + box.size + 2 :]
     terminations = rows[:, o + box.size + 1] == 0.0
     return Dataset(
@@ -152,22 +204,24 @@ def read_run(directory: Path) -> Dataset:
         following,
         terminations,
         _starts(observations, following, terminations, count, size),
+        low=box.low,
+        high=box.high,
     )
 
 
-def _rows(directory: Path, size: int, width: int, count: int) -> Anything:
+def _ring(directory: Path, size: int, width: int, count: int) -> Anything:
     """The replay as it was at the checkpoint, mapped: rows that were overwritten later are put
     back in memory only."""
     path = directory / "replay.rows"
     if not path.is_file() or path.stat().st_size != 4 * size * width:
         raise InputError(f"{path} is missing or has another size than the checkpoint says")
-    rows: Anything = np.memmap(path, np.float32, "c", shape=(size, width))
+    ring: Anything = np.memmap(path, np.float32, "c", shape=(size, width))
     journal = directory / f"replaced-{count}.rows"
     if journal.exists():
         entries = np.fromfile(journal, np.float32)
         entries = entries[: entries.size // width * width].reshape(-1, width)[:size]
-        rows[(max(count, size) + np.arange(len(entries))) % size] = entries
-    return rows[: min(count, size)]
+        ring[(max(count, size) + np.arange(len(entries))) % size] = entries
+    return ring
 
 
 def _starts(

@@ -36,10 +36,11 @@ from mvpi.agents.policy import Deterministic
 from mvpi.agents.settings import TD3Settings, make_settings
 from mvpi.agents.td3 import Batch, Networks, descend, initial_networks, pi, q, update_critics
 from mvpi.errors import Divergence, InputError
+from mvpi.offline.columns import bound
 from mvpi.offline.dataset import Dataset
 from mvpi.offline.density_ratio import CoverageWarning, DensityRatio, weighted_dual
 from mvpi.offline.pairs import moments
-from mvpi.offline.settings import TD3BCSettings, check_multiple
+from mvpi.offline.settings import TD3BCSettings
 from mvpi.risk import Risk, VarianceBudget, learnable, risk_text
 from mvpi.spaces import BoxActions, FlatObservations, Spaces
 from mvpi.stats import check_count, check_number, mean, variance
@@ -74,8 +75,8 @@ def learn_continuous(
         discount: in [0, 1).
         updates: of the critics; a multiple of `policy_delay`.
         seed: of initial networks and of what is drawn.
-        low, high: bounds of the actions, numbers or one per dimension; left out, the smallest and
-            largest in the data.
+        low, high: bounds of the actions, numbers or one per dimension; left out, those that `data`
+            knows, or the smallest and largest action in it.
         on_row: called with every row of the metrics, one per estimate of `y`.
         settings: fields of `TD3BCSettings`.
 
@@ -142,10 +143,16 @@ class TD3BC:
         high: npt.ArrayLike | None = None,
         settings: TD3BCSettings | None = None,
     ) -> None:
-        if data.n_states is not None or data.n_actions is not None:
+        if data.n_states is not None:
             raise InputError(
-                f"observations and actions must be vectors of floats, got {data}; for finite data "
-                "use mvpi.offline.learn"
+                f"observations must be vectors of floats, got {data}; for finite data use "
+                "mvpi.offline.learn_finite"
+            )
+        if data.n_actions is not None:
+            raise InputError(
+                f"actions must be vectors of floats, got {data}; discrete actions with vector "
+                "observations are not learned here: use `mvpi offline relabel` and a library such "
+                "as d3rlpy"
             )
         self.risk = learnable(risk)
         if check_number(discount, "discount", at_least=0.0, at_most=1.0) == 1.0:
@@ -172,8 +179,12 @@ class TD3BC:
         self.y = self.risk.dual(data.rewards)
 
     def learn(self, updates: int, on_row: OnRow | None = None) -> TD3BC:
-        """Go on until `updates` updates have been made in all."""
-        check_multiple(check_count(updates, "updates"), "updates", self.settings.policy_delay)
+        """Go on until `updates` updates have been made in all.
+
+        The estimate at the end counts: learning in several calls is learning in one if all but the
+        last end at multiples of `ratio_every`.
+        """
+        self.settings.check_updates(updates)
         every = self.settings.ratio_every
         while self.updates < updates:
             until = min(updates, (self.updates // every + 1) * every)
@@ -275,7 +286,11 @@ def _box(data: Dataset, low: npt.ArrayLike | None, high: npt.ArrayLike | None) -
     for piece in data.pieces():
         least = np.minimum(least, data.actions[piece].min(axis=0))
         largest = np.maximum(largest, data.actions[piece].max(axis=0))
-    box = BoxActions(_bound(low, least, "low"), _bound(high, largest, "high"))
+    low, high = (data.low if low is None else low), (data.high if high is None else high)
+    box = BoxActions(
+        np.array(least) if low is None else bound(low, least, "low"),
+        np.array(largest) if high is None else bound(high, largest, "high"),
+    )
     for i, (bottom, top) in enumerate(zip(box.low, box.high, strict=True)):
         if not bottom < top:
             raise InputError(
@@ -288,16 +303,3 @@ def _box(data: Dataset, low: npt.ArrayLike | None, high: npt.ArrayLike | None) -
                 f"{least[i]} to {largest[i]}; give wider low and high, or clip the actions"
             )
     return box
-
-
-def _bound(given: npt.ArrayLike | None, seen: npt.NDArray[Any], name: str) -> npt.NDArray[Any]:
-    if given is None:
-        return np.array(seen)
-    rule = f"{name} must be a finite number, or one for each of {seen.size} dimensions"
-    try:
-        bound = np.array(np.broadcast_to(np.asarray(given, np.float64), seen.shape), seen.dtype)
-    except (TypeError, ValueError):
-        raise InputError(f"{rule}, got {str(given)[:80]}") from None
-    if not np.isfinite(bound).all():
-        raise InputError(f"{rule}, got {str(given)[:80]}")
-    return bound

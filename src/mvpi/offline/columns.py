@@ -1,0 +1,73 @@
+"""The columns of a data set: of which type and shape they must be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mvpi.errors import InputError
+
+Anything = npt.NDArray[Any]
+
+
+def as_column(values: npt.ArrayLike, name: str) -> Anything:
+    """A view of an array that cannot be written to; anything else becomes an array first."""
+    try:
+        view = np.asanyarray(values)[...]
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name} must be an array: {error}") from None
+    if isinstance(view, np.ma.MaskedArray):
+        raise InputError(f"{name} must not be masked: leave the rows out instead")
+    if view.ndim == 0:
+        raise InputError(f"{name} must be an array with a row per transition, got {values!r:.80}")
+    view.flags.writeable = False
+    return view
+
+
+def check_observations(x: Anything, name: str) -> None:
+    """Whole numbers, or vectors of floats."""
+    if not (is_numbers(x) or is_vectors(x)):
+        raise InputError(
+            f"{name} must be (N,) whole numbers or (N, d) floats with d >= 1, got "
+            f"{form(x)}{vector_hint(x, name)}"
+        )
+
+
+def is_numbers(x: Anything) -> bool:
+    """Whether there is a whole number per row."""
+    return x.ndim == 1 and x.dtype.kind in "iu"
+
+
+def is_vectors(x: Anything) -> bool:
+    """Whether there is a vector of floats per row."""
+    return x.ndim == 2 and x.shape[1] > 0 and x.dtype.kind == "f"
+
+
+def vector_hint(x: Anything, name: str) -> str:
+    """How to make rows of something that is nearly that."""
+    if x.ndim == 1 and x.dtype.kind == "f":
+        return f"; use {name}[:, None], or whole numbers for the states of a finite problem"
+    if x.ndim == 2 and x.dtype.kind in "iu":
+        return f"; use {name}.astype(float), or a single number per row"
+    if x.ndim > 2 and x.dtype.kind == "f":
+        return f"; use {name}.reshape(len({name}), -1)"
+    return ""
+
+
+def form(x: Anything) -> str:
+    """Type and shape, for a message."""
+    return f"{x.dtype} of shape {x.shape}"
+
+
+def bound(given: npt.ArrayLike, like: Anything, name: str) -> Anything:
+    """A finite number for every dimension of the action `like`, in its type."""
+    rule = f"{name} must be a finite number, or one for each of {like.size} dimensions"
+    try:
+        numbers = np.array(np.broadcast_to(np.asarray(given, np.float64), like.shape), like.dtype)
+    except (TypeError, ValueError):
+        raise InputError(f"{rule}, got {str(given)[:80]}") from None
+    if not np.isfinite(numbers).all():
+        raise InputError(f"{rule}, got {str(given)[:80]}")
+    return numbers
