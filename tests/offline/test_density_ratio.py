@@ -394,7 +394,7 @@ def zeros(s: np.ndarray) -> np.ndarray:
         ("learning_rate must be > 0", VECTORS, zeros, {"learning_rate": 0.0}),
         ("batch_size must be a whole number >= 1", FINITE, UNIFORM, {"batch_size": 0}),
         ("penalty must be > 0", FINITE, UNIFORM, {"penalty": 0.0}),
-        (r"hidden must be a sequence like \(64, 64\), got 64", VECTORS, zeros, {"hidden": 64}),
+        (r"hidden must be a sequence like \(400, 300\), got 64", VECTORS, zeros, {"hidden": 64}),
         ("seed must be a whole number >= 0", FINITE, UNIFORM, {"seed": -1}),
         ("steps must be a whole number >= 0", FINITE, UNIFORM, {"steps": 0.5}),
         (r"probabilities of shape \(2, 2\), got", FINITE, np.full((1, 2), 0.5), {}),

@@ -294,7 +294,7 @@ def test_networks_find_the_mean_of_a_portfolio() -> None:
         ("discount must be >= 0 and <= 1", {"discount": 1.2}),
         ("steps must be a whole number", {"steps": -1}),
         ("seed must be a whole number", {"seed": -1}),
-        (r"hidden must be a sequence like \(64, 64\), got 64", {"hidden": 64}),
+        (r"hidden must be a sequence like \(400, 300\), got 64", {"hidden": 64}),
         ("each size in hidden must be a whole number >= 1, got 0", {"hidden": (8, 0)}),
     ],
 )
