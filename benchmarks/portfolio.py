@@ -7,8 +7,8 @@ For every measure and seed an agent is trained and its action put into the close
 objective as a share of the largest one, for a variance budget its variance as a share of the
 limit. The box of actions is twice as wide as the largest investment of the best portfolio.
 
-Rewards here are mostly noise. Three settings beside the paper's account for it: 33 steps are made
-per update, an update sees 1,024 of them, and the policy is the actor's average over about its last
+Rewards here are mostly noise. Some settings beside the paper's account for it: 33 steps are made
+per update, an update sees many of them, and the policy is the actor's average over about its last
 1,000 updates (300 with a budget, whose price it has to follow).
 
 Seconds are those the process had the processor, so that other work on the machine hardly counts.
@@ -41,21 +41,27 @@ PORTFOLIOS: dict[int, dict[str, Any]] = {
         "covariance": (np.diag([0.06, 0.07, 0.08, 0.09, 0.1]) + 0.01).tolist(),
     },
 }
-STEPS = {2: 200_000, 5: 500_000}
-HIDDEN = {2: (256,), 5: (128,)}
-"""With 5 assets a wider layer takes more than a minute."""
 RISKS = ("0.5", "1.0", "2.0", "cvar:0.1:0.3", "entropic:2.0", "budget:0.3")
 SETTINGS: dict[str, Any] = {
     "gamma": 0.0,
     "learning_rate": 3e-4,
-    "batch_size": 1_024,
     "exploration_noise": 0.3,
     "train_freq": 200,
     "gradient_steps": 6,
     "averaging": 1_000,
     "evaluation_every": 1_000_000,
 }
-WITH_BUDGET = {**SETTINGS, "averaging": 300, "budget_every": 5_000}
+SIZES: dict[int, dict[str, Any]] = {
+    2: {"hidden": (256,), "batch_size": 1_024},
+    5: {"hidden": (256,), "batch_size": 256},
+}
+STEPS = {2: 200_000, 5: 600_000}
+WITH_BUDGET: dict[str, Any] = {"averaging": 300, "budget_every": 5_000}
+SIZES_WITH_BUDGET: dict[int, dict[str, Any]] = {
+    2: SIZES[2],
+    5: {"hidden": (128,), "batch_size": 1_024},
+}
+STEPS_WITH_BUDGET = {2: 200_000, 5: 500_000}
 
 
 @dataclass(frozen=True)
@@ -90,10 +96,12 @@ def portfolio(assets: int, risk: mvpi.Risk) -> Markowitz:
 def trained_share(assets: int, risk: mvpi.Risk, seed: int) -> float:
     """How much of the exact objective a trained agent reaches; for a budget, of the variance."""
     env = portfolio(assets, risk)
-    settings = WITH_BUDGET if isinstance(risk, mvpi.VarianceBudget) else SETTINGS
-    problem = partial(portfolio, assets, risk)
-    agent = mvpi.TD3(problem, risk=risk, seed=seed, hidden=HIDDEN[assets], **settings)
-    action = agent.learn(STEPS[assets]).predict(np.ones(1))
+    settings, steps = SETTINGS | SIZES[assets], STEPS[assets]
+    if isinstance(risk, mvpi.VarianceBudget):
+        settings = SETTINGS | SIZES_WITH_BUDGET[assets] | WITH_BUDGET
+        steps = STEPS_WITH_BUDGET[assets]
+    agent = mvpi.TD3(partial(portfolio, assets, risk), risk=risk, seed=seed, **settings)
+    action = agent.learn(steps).predict(np.ones(1))
     if isinstance(risk, mvpi.VarianceBudget):
         return float(action @ env.covariance @ action) / risk.limit
     return env.value(action, risk) / env.value(env.best_action(risk), risk)
