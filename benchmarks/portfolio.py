@@ -1,6 +1,6 @@
 """MVPI-TD3 on the Markowitz portfolio, against the exact answer.
 
-    python benchmarks/portfolio.py                      all rows, about 20 minutes on one core
+    python benchmarks/portfolio.py                      all rows, about half an hour on one core
     python benchmarks/portfolio.py --assets 2 --seeds 1
 
 For every measure and seed an agent is trained and its action put into the closed form: its
