@@ -27,13 +27,7 @@ import numpy.typing as npt
 from mvpi.agents.settings import layer_sizes
 from mvpi.errors import Divergence, InputError
 from mvpi.offline.dataset import Dataset
-from mvpi.offline.pairs import (
-    Features,
-    FinitePairs,
-    PairBatch,
-    Pairs,
-    VectorPairs,
-)
+from mvpi.offline.pairs import Features, FinitePairs, PairBatch, Pairs, VectorPairs
 from mvpi.risk import Risk, as_risk
 from mvpi.stats import check_count, check_number, distribution
 
