@@ -109,7 +109,7 @@ def test_real_kills(tmp_path: Path) -> None:
 
     subprocess.run(command("whole"), check=True, capture_output=True)
     for kill in range(5):
-        process = subprocess.Popen(command("killed"), stdout=subprocess.PIPE)
+        process = subprocess.Popen(command("killed"), stdout=subprocess.DEVNULL)
         metrics = tmp_path / "killed" / "metrics.csv"
         before = metrics.stat().st_size if metrics.exists() else 0
         while process.poll() is None and (not metrics.exists() or metrics.stat().st_size <= before):
