@@ -104,6 +104,14 @@ def test_noise_is_seeded_with_the_environment() -> None:
     assert rewards() == rewards()
 
 
+class Steps(FourState):
+    """Whole numbers as actions: noise cannot be added to them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.action_space = gym.spaces.Box(-3, 3, (1,), np.int64)
+
+
 @given(std=st.floats(max_value=-1e-9) | st.just(float("nan")))
 def test_noise_below_zero_is_refused(std: float) -> None:
     with pytest.raises(mvpi.InputError, match="std must be >= 0"):
@@ -113,7 +121,12 @@ def test_noise_below_zero_is_refused(std: float) -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: NoisyActions(FourState()), "needs a Box of actions"),
+        (lambda: NoisyActions(FourState()), "needs a Box of real actions"),
+        (lambda: NoisyActions(Steps()), "needs a Box of real actions"),
+        (lambda: FourState(horizon=0), "horizon must be a whole number >= 1"),
+        (lambda: Markowitz(horizon="x"), "horizon must be a whole number >= 1"),
+        (lambda: Markowitz(mean=(0.2, np.nan)), "must be finite"),
+        (lambda: Markowitz(covariance=((0.2, 0.5), (0.05, 0.1))), "must be symmetric"),
         (lambda: RiskyZone(Markowitz(), 0.0, 1.0), "needs a MuJoCo environment"),
         (lambda: Markowitz((1.0, 2.0), ((1.0,),)), r"\(n,\) and \(n, n\)"),
         (lambda: Markowitz((1.0, 2.0), ((1.0, 2.0), (2.0, 1.0))), "positive definite"),
@@ -121,7 +134,7 @@ def test_noise_below_zero_is_refused(std: float) -> None:
         (Task("NoSuchEnv-v0"), "'NoSuchEnv-v0' cannot be made"),
         (Task("no_such_module:Env-v0"), "cannot be made"),
         (Task("Hopper-v5", -0.1), "action_noise must be >= 0"),
-        (Task("CartPole-v1", 0.1), "needs a Box of actions"),
+        (Task("CartPole-v1", 0.1), "needs a Box of real actions"),
     ],
 )
 def test_mistakes_are_one_line(make: Any, message: str) -> None:
@@ -165,7 +178,7 @@ def test_defaults_come_as_often_as_they_should() -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"maturity": 0}, {"share": 0.0}, {"share": 1.5}, {"default": -0.1}, {"horizon": 0}],
+    [{"maturity": 0}, {"share": 0.0}, {"share": 1.0}, {"default": -0.1}, {"horizon": 0}],
 )
 def test_liquidity_refuses(wrong: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=next(iter(wrong))):

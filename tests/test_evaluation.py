@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
 import mvpi
-from mvpi import stats
+from mvpi import evaluation, stats
 from mvpi.envs import FourState, Markowitz
+from mvpi.errors import EnvironmentFailure
 
 
 class Fixed:
@@ -81,6 +83,40 @@ def test_a_given_environment_is_left_alone() -> None:
 def test_episodes_must_be_a_count(episodes: Any) -> None:
     with pytest.raises(mvpi.InputError, match="episodes must be a whole number >= 1"):
         mvpi.evaluate(Fixed(0), FourState, episodes=episodes)
+
+
+@pytest.mark.parametrize("seed", [-1, 1.5, None])
+def test_the_seed_must_be_a_count(seed: Any) -> None:
+    with pytest.raises(mvpi.InputError, match="seed must be a whole number >= 0"):
+        mvpi.evaluate(Fixed(0), FourState, seed=seed)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda o: o * np.nan, "an observation that is not finite in an evaluation"),
+        (lambda o: o[None], r"an observation of shape \(1, 1\), not \(1,\)"),
+        (lambda o: {"x": o}, "an observation of shape"),
+        (lambda o: [o, [o, o]], "in an evaluation"),
+    ],
+)
+def test_wrong_observations_are_told(change: Any, message: str) -> None:
+    """The rewards of this one do not depend on the actions, so nothing else would tell."""
+
+    class Wrong(Markowitz):
+        def step(self, action: Any) -> Any:
+            observation, _, *rest = super().step(np.zeros(2))
+            return change(observation), 1.0, *rest
+
+    with pytest.raises(EnvironmentFailure, match=message):
+        mvpi.evaluate(Fixed(np.zeros(2)), Wrong, episodes=2)
+
+
+def test_an_episode_without_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluation, "_LONGEST", 50)
+    assert mvpi.evaluate(Fixed(0), partial(FourState, 50), episodes=1).lengths == [50]
+    with pytest.raises(EnvironmentFailure, match="within 50 steps; give it a time limit"):
+        mvpi.evaluate(Fixed(0), partial(FourState, 51), episodes=1)
 
 
 def test_the_environment_must_be_known() -> None:

@@ -6,6 +6,7 @@ failed, and 130 after Ctrl-C.
 
 from __future__ import annotations
 
+import re
 import sys
 import warnings
 from collections.abc import Sequence
@@ -58,8 +59,9 @@ def _command(arguments: Sequence[str] | None) -> Any:
 
 
 def _warned(message: Warning | str, *_: Any, **__: Any) -> None:
-    """Warnings are one line too, without the place in the code."""
-    print(f"mvpi: warning: {' '.join(str(message).split())}", file=sys.stderr)
+    """Warnings are one line too, without the place in the code and without colours."""
+    text = re.sub(r"\x1b\[[0-9;]*m", "", str(message))
+    print(f"mvpi: warning: {' '.join(text.split())}", file=sys.stderr)
 
 
 def _failed(message: str, status: int = 2) -> int:

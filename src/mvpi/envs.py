@@ -59,9 +59,10 @@ class NoisyActions(gym.ActionWrapper[Any, Any, Any], gym.utils.RecordConstructor
         gym.utils.RecordConstructorArgs.__init__(self, std=std)
         super().__init__(env)
         self.std = check_number(std, "std", at_least=0.0)
-        if not isinstance(env.action_space, gym.spaces.Box):
-            raise InputError(f"NoisyActions needs a Box of actions, got {env.action_space}")
-        self._box = env.action_space
+        box = env.action_space
+        if not isinstance(box, gym.spaces.Box) or box.dtype.kind != "f":
+            raise InputError(f"NoisyActions needs a Box of real actions, got {box}")
+        self._box = box
 
     def action(self, action: npt.ArrayLike) -> npt.NDArray[Any]:
         a = np.asarray(action, dtype=self._box.dtype)
@@ -102,7 +103,7 @@ class FourState(gym.Env[Any, Any]):
     def __init__(self, horizon: int = 100) -> None:
         self.observation_space = gym.spaces.Discrete(4)
         self.action_space = gym.spaces.Discrete(2)
-        self.horizon = horizon
+        self.horizon = check_count(horizon, "horizon")
         self._state = self._time = 0
 
     def reset(
@@ -148,12 +149,16 @@ class Markowitz(gym.Env[Array, Array]):
                 f"mean and covariance must be (n,) and (n, n), got {self.mean.shape} and "
                 f"{self.covariance.shape}"
             )
+        if not (np.isfinite(self.mean).all() and np.isfinite(self.covariance).all()):
+            raise InputError("mean and covariance must be finite")
+        if not np.allclose(self.covariance, self.covariance.T, rtol=1e-9, atol=0.0):
+            raise InputError("covariance must be symmetric")
         try:
             self._root = np.linalg.cholesky(self.covariance)
         except np.linalg.LinAlgError:
             raise InputError("covariance must be positive definite") from None
         self.bound = check_number(bound, "bound", above=0.0)
-        self.horizon = horizon
+        self.horizon = check_count(horizon, "horizon")
         self.observation_space = gym.spaces.Box(0.0, 1.0, (1,), np.float64)
         self.action_space = gym.spaces.Box(-self.bound, self.bound, (n,), np.float64)
         self._time = 0
@@ -245,6 +250,8 @@ class Liquidity(gym.Env[Any, Any]):
         self.factors = tuple(check_number(f, "each factor", above=0.0) for f in factors)
         self.switch = check_number(switch, "switch", at_least=0.0, at_most=1.0)
         self.default = check_number(default, "default", at_least=0.0, at_most=1.0)
+        if self.share == 1.0 and self.default > 0.0:
+            raise InputError("share must be < 1 unless default is 0: all money could be lost")
         self.horizon = check_count(horizon, "horizon")
         self.observation_space = gym.spaces.Box(0.0, 1.0, (self.maturity + 2,), np.float32)
         self.action_space = gym.spaces.Discrete(2)
@@ -310,9 +317,11 @@ class Task:
             with _old_tasks_allowed(self.id):
                 # Agents check what an environment returns themselves, at every step.
                 env: Env = gym.make(self.id, disable_env_checker=True)
-        except (gym.error.Error, ImportError) as error:
-            reason = " ".join(str(error).split())
-            raise InputError(f"environment {self.id!r} cannot be made: {reason}") from None
+        except (InputError, MemoryError):
+            raise
+        except Exception as error:
+            reason = " ".join(str(error).split()) or type(error).__name__
+            raise InputError(f"environment {self.id!r} cannot be made: {reason}") from error
         return NoisyActions(env, self.action_noise) if self.action_noise > 0 else env
 
 

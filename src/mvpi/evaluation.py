@@ -7,10 +7,11 @@ others are asked for.
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Protocol, runtime_checkable
 
 import gymnasium as gym
@@ -25,9 +26,14 @@ from mvpi.stats import check_count
 
 Array = npt.NDArray[np.float64]
 Interval = tuple[float, float]
-Act = Callable[[Any, np.random.Generator], Any]
+Act = Callable[[Any], Any]
+"""The action for an observation."""
+Begin = Callable[[np.random.Generator], Act]
+"""How a policy acts in one episode; it may draw from the generator, and remember."""
 
 _RESAMPLES = 1_000
+_LONGEST = 1_000_000
+"""Steps after which an episode is taken for one without an end."""
 
 
 class Predictor(Protocol):
@@ -151,10 +157,12 @@ def evaluate(
 ) -> Evaluation:
     """Run `episodes` whole episodes with the agent's policy, as it was trained.
 
-    That of TD3 is deterministic; actions of the others are drawn from their distribution.
+    That of TD3 is deterministic; actions of the others are drawn from their distribution. Models
+    of Stable-Baselines3 act deterministically, with their own memory, masks of actions and scaling
+    of observations if they have such.
 
     `env` is an id, an environment or a function that makes one; left out, it is the one the
-    agent was made for. Works for agents of this package and for Stable-Baselines3 models.
+    agent was made for. The same `seed` gives the same episodes.
     """
     if env is None:
         source = getattr(agent, "source", None)
@@ -163,48 +171,95 @@ def evaluate(
     else:
         source = as_source(env)
     check_count(episodes, "episodes")
+    seed = check_count(seed, "seed", at_least=0)
     watched = source.evaluation()
     try:
-        return summarise(run_episodes(_acting(agent), watched, seed), episodes=episodes)
+        return summarise(run_episodes(_beginning(agent, watched), watched, seed), episodes=episodes)
     finally:
         watched.close()
 
 
-def _acting(agent: Predictor) -> Act:
-    """How the agent acts, given an observation and a random generator."""
-    policy = getattr(agent, "policy", None)
-    if isinstance(policy, Acting):
-        return policy.act
+def drawing_from(policy: Acting) -> Begin:
+    """A policy of this package in an episode: it draws its actions from the generator."""
+    return lambda rng: partial(policy.act, rng=rng)
 
-    def act(observation: Any, rng: np.random.Generator) -> Any:
-        del rng
+
+def _beginning(agent: Predictor, env: gym.Env[Any, Any]) -> Begin:
+    """How the agent acts in an episode of the environment."""
+    policy = getattr(agent, "policy", agent)
+    if isinstance(policy, Acting):
+        return drawing_from(policy)
+    known = inspect.signature(agent.predict).parameters
+    if {"state", "episode_start", "deterministic"} <= set(known):
+        return lambda _: _ModelInEpisode(agent, env, masked="action_masks" in known)
+
+    def act(observation: Any) -> Any:
         action = agent.predict(observation)
-        # Stable-Baselines3 returns the action and the state of a recurrent policy.
         return action[0] if isinstance(action, tuple) else action
 
-    return act
+    return lambda _: act
 
 
-def run_episodes(act: Act, env: gym.Env[Any, Any], *seed: int) -> Iterator[Array]:
+class _ModelInEpisode:
+    """A model of the Stable-Baselines3 family: it is handed its own state again at every step."""
+
+    def __init__(self, model: Any, env: gym.Env[Any, Any], *, masked: bool) -> None:
+        self._model = model
+        self._scaled = model.get_vec_normalize_env()
+        self._masks = None
+        if masked and env.has_wrapper_attr("action_masks"):
+            self._masks = env.get_wrapper_attr("action_masks")
+        self._state: Any = None
+        self._first = True
+
+    def __call__(self, observation: Any) -> Any:
+        if self._scaled is not None:
+            observation = self._scaled.normalize_obs(observation)
+        masks = {} if self._masks is None else {"action_masks": self._masks()}
+        action, self._state = self._model.predict(
+            observation, self._state, np.array([self._first]), deterministic=True, **masks
+        )
+        self._first = False
+        return action[()]  # a choice as a number: tables cannot be looked up with an array
+
+
+def run_episodes(begin: Begin, env: gym.Env[Any, Any], *seed: int) -> Iterator[Array]:
     """The rewards of one episode after the other, without end."""
     episode = 0
     while True:
         sequence = np.random.SeedSequence([*seed, episode])
-        rng = np.random.default_rng(sequence)
+        act = begin(np.random.default_rng(sequence))
         with _blamed_on(env):
             observation, _ = env.reset(seed=int(sequence.generate_state(1)[0]))
         rewards: list[float] = []
         done = False
         while not done:
-            action = act(observation, rng)
+            _check_observation(env, observation)
+            action = act(observation)
             with _blamed_on(env):
                 observation, reward, terminated, truncated, _ = env.step(action)
                 rewards.append(float(reward))
                 done = bool(terminated) or bool(truncated)
+            if len(rewards) == _LONGEST and not done:
+                what = f"did not end an evaluation episode within {_LONGEST:,} steps"
+                raise failure(env, f"{what}; give it a time limit")
         if not np.isfinite(rewards).all():
             raise failure(env, "returned a reward that is not finite in an evaluation")
         yield np.array(rewards)
         episode += 1
+
+
+def _check_observation(env: gym.Env[Any, Any], observation: Any) -> None:
+    space = env.observation_space
+    if not isinstance(space, gym.spaces.Box):
+        return
+    with _blamed_on(env):
+        seen = np.asarray(observation)
+    if seen.shape != space.shape:
+        what = f"returned an observation of shape {seen.shape}, not {space.shape}"
+        raise failure(env, f"{what}, in an evaluation")
+    if seen.dtype.kind == "f" and not np.isfinite(seen).all():
+        raise failure(env, "returned an observation that is not finite in an evaluation")
 
 
 class _blamed_on:

@@ -20,7 +20,10 @@ from mvpi.errors import InputError
 Array = npt.NDArray[np.float64]
 Vector = npt.NDArray[np.float32]
 
-_OTHERWISE = "for such spaces plug the risk into another algorithm: mvpi.sb3.risk_averse"
+_OTHERWISE = (
+    "for finite sets take mvpi.PPO, for other spaces plug the risk into another algorithm: "
+    "mvpi.sb3.risk_averse"
+)
 
 
 @dataclass(frozen=True)
@@ -137,7 +140,7 @@ def _flat(space: gym.Space[Any]) -> FlatObservations:
 def _box(space: gym.Space[Any]) -> BoxActions:
     if not isinstance(space, gym.spaces.Box):
         raise InputError(f"actions must be a Box of floats, got {space}; {_OTHERWISE}")
-    if len(space.shape) != 1 or not np.issubdtype(space.dtype, np.floating):
+    if len(space.shape) != 1 or space.dtype not in (np.float16, np.float32, np.float64):
         raise InputError(f"actions must be a flat Box of floats, got {space}; {_OTHERWISE}")
     if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
         raise InputError(

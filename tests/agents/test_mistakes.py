@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
+from collections import UserList
 from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,8 @@ from victims import TINY, Case, files_left_open, options, results, run, status_o
 import mvpi
 from mvpi import InputError, cli
 from mvpi.agents.settings import TD3Settings
+from mvpi.environment import ResumeWarning
+from mvpi.envs import Markowitz
 
 
 def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -163,6 +167,9 @@ WRONG_COMMANDS: dict[str, dict[str, Any]] = {
     "unknown environment": {"env": "NoSuch-v0"},
     "environment of an unknown module": {"env": "no_such_module:NoSuch-v0"},
     "no environment name": {"env": ""},
+    "no module name": {"env": ":"},
+    "half a module name": {"env": ".:x"},
+    "environment without its arguments": {"env": "mvpi/NeedsMore-v0"},
     "old environment": {"env": "HalfCheetah-v2"},
     "discrete actions": {"env": "CartPole-v1"},
     "discrete actions and noise": {"env": "CartPole-v1", "action_noise": 0.1},
@@ -189,7 +196,13 @@ def test_wrong_commands(
     tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(
+        gym.registry,
+        "mvpi/NeedsMore-v0",
+        gym.envs.registration.EnvSpec("mvpi/NeedsMore-v0", "mvpi.envs:RiskyZone"),
+    )
     told(capsys, *options(tmp_path / "run", Case(), **WRONG_COMMANDS[name]))
+    assert not (tmp_path / "run").exists() or "buffer" in name
 
 
 @pytest.mark.parametrize(
@@ -300,14 +313,83 @@ def test_other_settings_are_all_named_with_both_values(
     assert f"id is '{MARKOWITZ}' there and 'Pendulum-v1' here" in line
 
 
-def test_an_environment_made_with_other_arguments_is_another_one(tmp_path: Path) -> None:
-    from functools import partial
+def in_noise(std: float, **arguments: Any) -> gym.Env[Any, Any]:
+    return mvpi.NoisyActions(gym.make("Pendulum-v1", **arguments), std)
 
-    from mvpi.envs import Markowitz
 
-    mvpi.TD3(partial(Markowitz, bound=1.0), seed=3, **TINY).learn(120, tmp_path)
-    with pytest.raises(InputError, match="other settings"):
-        mvpi.TD3(partial(Markowitz, bound=2.0), seed=3, **TINY).learn(240, tmp_path)
+@pytest.mark.parametrize(
+    ("env", "other"),
+    [
+        (partial(Markowitz, bound=1.0), partial(Markowitz, bound=2.0)),
+        (Markowitz(bound=1.0), Markowitz(bound=2.0)),
+        (in_noise(0.1), in_noise(0.2)),
+        (in_noise(0.1), in_noise(0.1, g=1.0)),
+    ],
+)
+def test_an_environment_made_with_other_arguments_is_another_one(env: Any, other: Any) -> None:
+    def record(env: Any) -> dict[str, Any]:
+        found: dict[str, Any] = mvpi.TD3(env, **TINY).config()["environment"]
+        return found
+
+    assert record(env) == record(env)
+    assert record(env) != record(other)
+
+
+def test_addresses_are_not_recorded() -> None:
+    """They are others in the next process, which would not resume the run."""
+    env = mvpi.TD3(partial(Markowitz, mean=WithoutText([0.2, 0.1])), **TINY)
+    assert "WithoutText object>" in str(env.config())
+
+
+class WithoutText(UserList[float]):
+    __repr__ = object.__repr__
+
+
+def test_a_run_without_its_settings_is_left_alone(
+    tmp_path: Path, finished: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    shutil.copytree(finished, out)
+    (out / "config.json").unlink()
+    before = contents(out)
+    assert "without its config.json" in told(capsys, *options(out, Case(steps=700)))
+    assert contents(out) == before
+
+
+def test_lost_rows_are_told(tmp_path: Path, finished: Path) -> None:
+    out = tmp_path / "run"
+    shutil.copytree(finished, out)
+    (out / "metrics.csv").unlink()
+    with pytest.warns(ResumeWarning, match=r"metrics\.csv lacks 1 rows of before step 300"):
+        Case(steps=500).agent().learn(500, out)
+
+
+def test_a_loaded_policy_does_not_begin_anew(tmp_path: Path, finished: Path) -> None:
+    agent = mvpi.load(finished)
+    with pytest.raises(InputError, match="a policy of 300 steps without the rest"):
+        agent.learn(400, tmp_path / "new")
+    agent.source = None
+    with pytest.raises(InputError, match="does not name its environment"):
+        agent.learn(400, tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_function_that_hands_out_one_environment() -> None:
+    env = Markowitz()
+    with pytest.raises(InputError, match="must make a new environment at every call"):
+        mvpi.TD3(lambda: env, **TINY).learn(10)
+
+
+def test_steps_of_numpy(tmp_path: Path) -> None:
+    agent = Case().agent()
+    for _ in range(2):  # learned, and found finished
+        agent.learn(np.int64(120), tmp_path / "run")
+    agent.save(tmp_path / "policy.safetensors")
+
+
+def test_the_risk_of_the_caller_is_checked_as_such(finished: Path) -> None:
+    with pytest.raises(InputError, match=r"^risk_aversion must be >= 0, got -1"):
+        mvpi.load(finished, risk=-1)
 
 
 def test_two_agents_of_one_process_do_not_share_a_directory(tmp_path: Path) -> None:

@@ -8,7 +8,9 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from victims import (
     Case,
@@ -26,6 +28,7 @@ from victims import (
 import mvpi
 from mvpi import cli
 from mvpi.agents.files import read_arrays
+from mvpi.environment import World
 
 CASES = {
     # Between two checkpoints at least 100 transitions are stored.
@@ -275,6 +278,29 @@ def test_two_signals_stop_at_once_and_the_directory_is_locked_until_then(
     assert output == ""
     assert errors.count("\n") == 1
     assert "resumes" in errors
+
+
+def test_stopped_in_memory_it_can_learn_on() -> None:
+    """The first Ctrl-C waits for the end of the episode; nothing is lost."""
+    agent, whole = (Case().agent() for _ in range(2))
+    step, taken = World.step, 0
+
+    def then_interrupt(self: Any, action: Any) -> Any:
+        nonlocal taken
+        taken += 1
+        if taken == 250:
+            signal.raise_signal(signal.SIGINT)
+        return step(self, action)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(World, "step", then_interrupt)
+        with pytest.raises(KeyboardInterrupt, match="stopped at step 300; learn again goes on"):
+            agent.learn(700)
+    assert agent.steps == 300
+    observation = np.ones((1, 1))
+    assert agent.learn(700).predict(observation) == pytest.approx(
+        whole.learn(700).predict(observation), abs=0.0
+    )
 
 
 INTERRUPTED_IMPORT = """

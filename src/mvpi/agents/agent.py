@@ -14,12 +14,12 @@ import numpy.typing as npt
 import mvpi
 from mvpi.agents.files import FORMAT
 from mvpi.agents.policy import Policy
-from mvpi.agents.run import Checkpoint, OnRow, RunDirectory, train
+from mvpi.agents.run import Checkpoint, OnRow, RunDirectory, begun, train
 from mvpi.agents.settings import SETTINGS, CommonSettings, make_settings
 from mvpi.environment import Env, Made, Source, as_source
 from mvpi.envs import Task
 from mvpi.errors import InputError
-from mvpi.risk import Risk, as_risk, parse_risk, risk_text
+from mvpi.risk import Risk, as_risk, learnable, parse_risk, risk_text
 from mvpi.spaces import Spaces
 from mvpi.stats import check_count, check_number
 
@@ -56,12 +56,15 @@ class Agent(Generic[S]):
         self._loaded: tuple[Policy, int] | None = None
         self._learner: Any = None
         env = self.source.training()
-        Spaces.of(env, self.learner_type.discrete)  # what cannot be used is said at once
-        self.source.close(env)
+        try:
+            Spaces.of(env, self.learner_type.discrete)  # what cannot be used is said at once
+        finally:
+            self.source.close(env)
 
     @classmethod
     def usable(cls, risk: Risk) -> Risk:
         """The risk itself, or an `InputError` that says what the algorithm can do."""
+        learnable(risk)
         return risk
 
     @property
@@ -90,7 +93,7 @@ class Agent(Generic[S]):
         it holds a run with the same settings, that run is resumed, or prolonged if it had
         finished. `on_row` is called with every row of the metrics.
         """
-        check_count(steps, "steps")
+        steps = check_count(steps, "steps")
         if out is None:
             self._learn_in_memory(steps, on_row)
         else:
@@ -121,19 +124,29 @@ class Agent(Generic[S]):
 
     def _learn_in_memory(self, steps: int, on_row: OnRow | None) -> None:
         if self._loaded is not None:
-            raise InputError(
-                "this agent holds a policy without the rest of its training; to go on, make an "
-                "agent with the same settings and let it learn in the run's directory"
-            )
+            raise self._cannot_go_on()
         if self._learner is None:
             self._learner = self._new_learner()
         train(self._learner, steps, on_row=on_row)
 
+    def _cannot_go_on(self) -> InputError:
+        return InputError(
+            f"this agent holds a policy of {self.steps} steps without the rest of its training; to "
+            "go on, make an agent with the same settings and let it learn in the run's directory"
+        )
+
     def _learn_in_directory(self, steps: int, out: Path, on_row: OnRow | None) -> None:
+        if self.source is None:
+            raise InputError(
+                "this agent was loaded from a file that does not name its environment; make an "
+                "agent with the environment and let it learn in the run's directory"
+            )
         if self._learner is not None and self._learner.steps > 0:
             raise InputError(
                 f"this agent has already learned {self.steps} steps outside {out}; make a new one"
             )
+        if self._loaded is not None and not begun(out):
+            raise self._cannot_go_on()
         directory = RunDirectory(out, self.config())
         try:
             checkpoint = directory.checkpoint()
@@ -178,10 +191,10 @@ class Agent(Generic[S]):
         )
 
     @classmethod
-    def _from_file(cls, policy: Policy, record: dict[str, Any], risk: Risk | float) -> Self:
+    def _from_file(cls, policy: Policy, record: dict[str, Any], risk: Risk) -> Self:
         agent = cls.__new__(cls)
         agent.settings = make_settings(cls.settings_type, record["settings"])  # type: ignore[assignment]
-        agent.risk = as_risk(risk)
+        agent.risk = risk
         agent.seed = check_count(record["seed"], "seed", at_least=0)
         agent.source = _source_of(record["environment"])
         agent._learner = None
@@ -198,13 +211,13 @@ def load(path: str | Path, *, risk: Risk | float | None = None) -> Agent[Any]:
     path = Path(path)
     if path.is_dir():
         path /= "policy.safetensors"
+    given = None if risk is None else as_risk(risk)
     policy, record = Policy.load(path)
     kind = record.get("algorithm")
     if not isinstance(kind, str) or kind not in AGENTS:
         raise InputError(f"{path} holds an agent of the unknown kind {str(kind)[:80]!r}")
     try:
-        chosen = parse_risk(record["risk"]) if risk is None else risk
-        return agent_type(kind)._from_file(policy, record, chosen)
+        return agent_type(kind)._from_file(policy, record, given or parse_risk(record["risk"]))
     except (InputError, KeyError, TypeError, AttributeError, RecursionError) as error:
         reason = " ".join(str(error).split())[:200]
         raise InputError(f"{path} is damaged, or of an agent with its own risk: {reason}") from None

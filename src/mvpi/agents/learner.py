@@ -18,24 +18,25 @@ from mvpi.agents.policy import Policy
 from mvpi.agents.settings import CommonSettings
 from mvpi.environment import Source, World, failure
 from mvpi.errors import Divergence, InputError
-from mvpi.evaluation import Evaluation, run_episodes, summarise
+from mvpi.evaluation import Evaluation, drawing_from, run_episodes, summarise
 from mvpi.risk import Risk, VarianceBudget, learnable
 from mvpi.stats import check_count
 
 S = TypeVar("S", bound=CommonSettings)
 Rest = Callable[[], bool]
-"""Asked at the end of an episode: should training pause here?"""
+"""Asked where the state could be saved: should training pause here?"""
 
 _TRAINING, _EVALUATION, _BUDGET = range(3)
-"""Purposes of random numbers: the same seed gives independent streams for each."""
+"""Purposes of random numbers, each with streams of its own."""
 
 
 class Learner(ABC, Generic[S]):
     """The state of a training run between two of its steps.
 
     A subclass fills in `begin` (make networks and storage), `advance` (the algorithm's loop) and
-    what is to be saved. Saving is possible `at_rest`, right after an environment was reset: the
-    episode is then begun again from the generator's state.
+    what is to be saved. Saving is possible `at_rest`: right after the environment was reset, since
+    the episode is then begun again from the generator's state; or, with `remember`, whenever the
+    algorithm can pause.
     """
 
     loss_names: ClassVar[tuple[str, ...]]
@@ -68,6 +69,7 @@ class Learner(ABC, Generic[S]):
             self.world = self.worlds[0]
             self._watched = source.evaluation()
             stack.callback(self._watched.close)
+            self._refuse_shared_environments()
             if checkpoint is None:
                 self.begin(stack)
             else:
@@ -80,13 +82,18 @@ class Learner(ABC, Generic[S]):
         seed = int(self.rng.integers(2**31))
         return World(env, seed, discrete=self.discrete, remember=self.remember)
 
+    def _refuse_shared_environments(self) -> None:
+        used = [self._watched, *(world.env for world in self.worlds)]
+        if len({id(env) for env in used}) < len(used):
+            raise InputError("the function must make a new environment at every call")
+
     @abstractmethod
     def begin(self, opened: ExitStack) -> None:
         """Make networks and storage, set the policy; `opened` closes files at the end."""
 
     @abstractmethod
     def advance(self, until: int, rest: Rest) -> None:
-        """Learn until `steps` is `until`, or an episode ends at which `rest()` is true."""
+        """Learn until `steps` is `until`, or the state can be saved and `rest()` is true."""
 
     @abstractmethod
     def arrays(self) -> tuple[Any, Arrays]:
@@ -187,7 +194,7 @@ class Learner(ABC, Generic[S]):
         return self._watch(policy, _BUDGET, steps=1_000).reward_variance
 
     def _watch(self, policy: Policy, purpose: int, episodes: int = 1, steps: int = 1) -> Evaluation:
-        shown = run_episodes(policy.act, self._watched, self.seed, purpose, self.steps)
+        shown = run_episodes(drawing_from(policy), self._watched, self.seed, purpose, self.steps)
         try:
             return summarise(shown, episodes=episodes, steps=steps)
         except InputError as error:  # the policy fitted the training environment

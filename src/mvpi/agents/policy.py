@@ -1,6 +1,6 @@
 """The policy of an agent by itself: a small network in numpy, enough to act.
 
-Training hands it out, `policy.safetensors` stores it, and `mvpi.load` brings it back without
+Training hands it out, `policy.safetensors` stores it, and `Policy.load` brings it back without
 JAX. Acting in numpy costs a fraction of a call through a compiled function.
 """
 
@@ -74,6 +74,8 @@ class Policy(ABC):
             raise InputError(
                 f"observation must have the shape ({size},) or (n, {size}), got {x.shape}"
             )
+        if not np.isfinite(x).all():
+            raise InputError("observation must be finite and within the range of float32")
         return x
 
     def save(self, path: Path, record: dict[str, Any]) -> None:

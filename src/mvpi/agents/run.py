@@ -17,6 +17,7 @@ import os
 import signal
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -37,6 +38,7 @@ from mvpi.agents.files import (
     write_json,
 )
 from mvpi.agents.learner import Learner
+from mvpi.environment import ResumeWarning
 from mvpi.errors import EnvironmentFailure, InputError
 from mvpi.locks import lock
 
@@ -45,6 +47,8 @@ OnRow = Callable[[Row], None]
 
 CHECKPOINT = "checkpoint"
 TIMING = "steps_per_second"
+_CHECKPOINT_FILE = f"{CHECKPOINT}.safetensors"
+_POLICY_FILE = "policy.safetensors"
 
 
 class Interrupted(KeyboardInterrupt):
@@ -77,7 +81,7 @@ class RunDirectory:
 
     @property
     def policy(self) -> Path:
-        return self.path / "policy.safetensors"
+        return self.path / _POLICY_FILE
 
     @property
     def metrics(self) -> Path:
@@ -85,7 +89,7 @@ class RunDirectory:
 
     @property
     def _checkpoint(self) -> Path:
-        return self.path / f"{CHECKPOINT}.safetensors"
+        return self.path / _CHECKPOINT_FILE
 
     def checkpoint(self) -> Checkpoint | None:
         """What the last checkpoint holds; None before the first."""
@@ -108,6 +112,10 @@ class RunDirectory:
         last row of a shorter run that ended between two evaluations."""
         header, lines = self._lines()
         kept = [line for line in lines if _belongs(int(_steps_of(line)), done, wanted, every)]
+        lost = done // every - sum(int(_steps_of(line)) % every == 0 for line in kept)
+        if lost > 0:
+            what = f"{self.metrics} lacks {lost} rows of before step {done}; they are lost"
+            warnings.warn(what, ResumeWarning, stacklevel=2)
         write_file(self.metrics, "".join([header, *kept] if kept else []).encode())
 
     def has_row(self, steps: int) -> bool:
@@ -136,6 +144,11 @@ class RunDirectory:
     def _check_config(self, config: dict[str, Any]) -> None:
         path = self.path / "config.json"
         if not path.exists():
+            if begun(self.path):
+                raise InputError(
+                    f"{self.path} holds a run without its config.json, so its settings are not "
+                    "known; use another directory"
+                )
             write_json(path, config)
             return
         there = read_json(path)
@@ -148,6 +161,11 @@ class RunDirectory:
                 f"{self.path} holds a run with other settings: {'; '.join(found)}; use the same "
                 "settings to resume it, or another directory"
             )
+
+
+def begun(path: Path) -> bool:
+    """Whether a directory holds something that was trained."""
+    return any((path / name).exists() for name in (_CHECKPOINT_FILE, _POLICY_FILE))
 
 
 def differences(there: dict[str, Any], here: dict[str, Any]) -> Iterator[str]:
@@ -175,7 +193,7 @@ def train(
 
     def due() -> bool:
         late = learner.steps >= saved + settings.checkpoint_every
-        return directory is not None and (late or stop.wanted)
+        return stop.wanted or (directory is not None and late)
 
     with threadpool_limits(1), stop.listening():
         if directory is not None and learner.steps == steps and not directory.has_row(steps):
@@ -188,10 +206,11 @@ def train(
                     _evaluate(learner, clock, directory, on_row)
             if learner.steps == evaluation:
                 learner.begin_period()
-            if directory is not None and learner.at_rest and due():
-                directory.write_checkpoint(learner)
-                if save_policy is not None:
-                    save_policy(directory.policy)
+            if learner.at_rest and due():
+                if directory is not None:
+                    directory.write_checkpoint(learner)
+                    if save_policy is not None:
+                        save_policy(directory.policy)
                 saved = learner.steps
                 if stop.wanted and learner.steps < steps:
                     raise Interrupted(stop.message(saved))
@@ -236,19 +255,19 @@ class _Clock:
 class _Stop:
     """Ctrl-C and SIGTERM: the first asks for a stop at the next episode's end, the second stops.
 
-    Without a directory there is nothing to save, so the first one stops.
+    Without a directory only Ctrl-C is listened to, and the agent can learn on where it stopped.
     """
 
     def __init__(self, directory: RunDirectory | None) -> None:
-        self._directory = directory
+        self._in_memory = directory is None
         self.wanted = False
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        if self._directory is None or threading.current_thread() is not threading.main_thread():
+        if threading.current_thread() is not threading.main_thread():
             yield
             return
-        signals = (signal.SIGINT, signal.SIGTERM)
+        signals = (signal.SIGINT,) if self._in_memory else (signal.SIGINT, signal.SIGTERM)
         before = {number: signal.signal(number, self._ask) for number in signals}
         try:
             yield
@@ -257,11 +276,15 @@ class _Stop:
                 signal.signal(number, handler)
 
     def message(self, saved: int) -> str:
+        if self._in_memory:
+            return f"stopped at step {saved}; learn again goes on from there"
         return f"stopped after a checkpoint at step {saved}; the same command resumes it"
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
         if self.wanted:
-            raise Interrupted("stopped at once; the same command resumes the last checkpoint")
+            resume = "the same command resumes the last checkpoint"
+            remedy = "make a new agent" if self._in_memory else resume
+            raise Interrupted(f"stopped at once; {remedy}")
         self.wanted = True
 
 

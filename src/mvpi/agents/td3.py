@@ -212,7 +212,8 @@ class TD3Learner(Learner[TD3Settings]):
         settings, reward = self.settings, self.replay.reward
         self.y = self.risk.dual(self.window.rewards)
         rows = self.replay.draw(self.rng, settings.updates, settings.batch_size)
-        rows[..., reward] = self.risk.augment(rows[..., reward], self.y)
+        with np.errstate(over="ignore"):  # the losses will tell
+            rows[..., reward] = self.risk.augment(rows[..., reward], self.y)
         shape = (*rows.shape[:2], self.world.spaces.actions.size)
         noise = settings.target_policy_noise * self.rng.standard_normal(shape, dtype=np.float32)
         np.clip(noise, -settings.target_noise_clip, settings.target_noise_clip, out=noise)

@@ -14,6 +14,7 @@ from rich.table import Table
 from mvpi import stats
 from mvpi.commands.display import number, print_json
 from mvpi.errors import InputError
+from mvpi.risk import risk_text
 
 if TYPE_CHECKING:
     from mvpi.evaluation import Evaluation
@@ -48,7 +49,7 @@ class Evaluate:
         if self.json:
             facts: dict[str, Any] = {name: value for name, (value, _) in rows.items()}
             facts["intervals"] = {name: interval for name, (_, interval) in rows.items()}
-            facts |= {"risk": str(agent.risk), "steps": agent.steps, "seed": self.seed}
+            facts |= {"risk": risk_text(agent.risk), "steps": agent.steps, "seed": self.seed}
             print_json(facts | {"returns": result.returns.tolist()})
             return
         console.print(_table(rows, result, f"{self.run_directory}, trained {agent.steps} steps"))
@@ -57,8 +58,6 @@ class Evaluate:
         from mvpi.environment import Made
         from mvpi.envs import Task
 
-        if self.env is None and self.action_noise is None:
-            return None
         known = agent.source.make if isinstance(agent.source, Made) else None
         name = self.env or (known.id if isinstance(known, Task) else None)
         if name is None:
