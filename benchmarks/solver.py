@@ -1,7 +1,7 @@
 """The exact solver against QuantEcon and mdpsolver, at the same tolerance.
 
-    make bench                                          everything, up to 10^6 states
-    make bench ARGS="--sizes 1000 10000 --limit 60"     a quick look
+    make bench-solver                                          everything, up to 10^6 states
+    make bench-solver ARGS="--sizes 1000 10000 --limit 60"     a quick look
 
 Three families of MDPs, discount 0.999: random sparse, which mixes fast, and a grid world and an
 inventory, which mix slowly. Every solver stops by the same rule: the residual of its values spans

@@ -63,6 +63,7 @@ def test_version_is_that_of_the_distribution() -> None:
 
 
 DOCUMENTS = (
+    "CONTRIBUTING.md",
     "README.md",
     "docs/experiments.md",
     "docs/framework.md",

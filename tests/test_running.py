@@ -32,6 +32,19 @@ def test_a_window_holds_the_last_rewards(size: int, parts: list[list[float]]) ->
         np.testing.assert_array_equal(at_once.rewards, one_by_one.rewards)
 
 
+@given(st.integers(1, 7), st.integers(1, 7), numbers, numbers)
+def test_a_window_that_changes_its_size_keeps_the_last_rewards(
+    before: int, after: int, old: list[float], new: list[float]
+) -> None:
+    window = RewardWindow(before)
+    window.extend(old)
+    window.resize(after)
+    assert window.size == after
+    assert sorted(window.rewards) == sorted(old[-before:][-after:])
+    window.extend(new)
+    assert sorted(window.rewards) == sorted([*old[-before:], *new][-after:])
+
+
 @given(st.sampled_from(MEASURES), st.lists(numbers.filter(bool), min_size=1, max_size=6))
 def test_y_is_the_dual_of_the_window(risk: Any, parts: list[list[float]]) -> None:
     augmenter = Augmenter(risk, window=9)
@@ -70,6 +83,16 @@ def test_a_rollout_has_its_own_y() -> None:
     rewards = np.array([[1.0, 2.0], [3.0, 6.0]])
     np.testing.assert_allclose(mvpi.augment(rewards, 0.5), MeanVariance(0.5).augment(rewards, 3.0))
     np.testing.assert_allclose(mvpi.augment([4.0], 0.5, y=1.0), [0.0])
+    priced = VarianceBudget(1.0, risk_aversion=0.5)
+    np.testing.assert_allclose(mvpi.augment(rewards, priced), mvpi.augment(rewards, 0.5))
+
+
+def test_y_is_measured_anew_on_a_window_of_another_size() -> None:
+    augmenter = Augmenter(1.0, window=4)
+    augmenter.observe([1.0, 2.0, 3.0, 6.0])
+    assert augmenter.y == 3.0
+    augmenter.resize(1)
+    assert augmenter.y == 6.0
 
 
 @pytest.mark.parametrize(
@@ -101,3 +124,14 @@ def test_mistakes() -> None:
         Augmenter(VarianceBudget(0.0))
     with pytest.raises(InputError, match="finite"):
         mvpi.augment([1.0, np.nan], 1.0)
+    with pytest.raises(InputError, match=r"VarianceBudget.*mvpi.Augmenter"):
+        mvpi.augment([1.0, 3.0], VarianceBudget(0.1))
+
+
+def test_a_window_holds_finite_rewards() -> None:
+    augmenter = Augmenter(1.0)
+    augmenter.observe(1.0)
+    for odd in (np.nan, [2.0, -np.inf]):
+        with pytest.raises(InputError, match=r"finite, the environment gave (nan|-inf)"):
+            augmenter.observe(odd)
+    assert augmenter.y == 1.0

@@ -28,6 +28,11 @@ def augment(rewards: npt.ArrayLike, risk: Risk | float, y: float | None = None) 
     array([2.5, 4.5])
     """
     measure = as_risk(risk)
+    if isinstance(measure, VarianceBudget) and measure.risk_aversion == 0.0:
+        raise InputError(
+            f"the risk aversion of {measure} is found while rewards come in: keep an "
+            "mvpi.Augmenter(risk), have it observe them, and call its augment"
+        )
     return measure.augment(rewards, measure.dual(rewards) if y is None else y)
 
 
@@ -48,6 +53,12 @@ class RewardWindow:
         last = new[-self._ring.size :]
         self._count += new.size
         self._ring[np.arange(self._count - last.size, self._count) % self._ring.size] = last
+
+    def resize(self, size: int) -> None:
+        """Hold `size` rewards from now on; the most recent of those it has stay."""
+        oldest_first = np.roll(self.rewards, -self._count)
+        self._ring, self._count = np.zeros(size), 0
+        self.extend(oldest_first)
 
     @property
     def size(self) -> int:
@@ -113,9 +124,17 @@ class Augmenter:
             self._y = self.risk.dual(self.rewards)
         return self._y
 
+    def resize(self, window: int) -> None:
+        """Measure `y` on this many rewards from now on, beginning with the recent ones."""
+        self._window.resize(check_count(window, "window"))
+        self._y = None
+
     def observe(self, rewards: npt.ArrayLike) -> None:
         """Take note of raw rewards, one or several, the oldest first."""
         new = np.asarray(rewards, np.float64)
+        odd = new[~np.isfinite(new)]
+        if odd.size > 0:
+            raise InputError(f"rewards must be finite, the environment gave {odd[0]}")
         if new.size == 1:  # the way of most training loops
             self._window.add(new.item())
         else:

@@ -1,10 +1,11 @@
-"""Risk aversion for every algorithm of Stable-Baselines3, sb3-contrib and SBX, in one line.
+"""Risk aversion for algorithms of Stable-Baselines3, sb3-contrib and SBX, in one line.
 
     model = risk_averse(SAC, "MlpPolicy", env, risk=1.0)    an ordinary SAC from here on
 
-Off-policy algorithms keep raw rewards in their replay buffer; `y` follows the most recent ones,
-and a batch is augmented while it is drawn, before n-step sums. On-policy algorithms measure `y` on
-the rollout, which is augmented before advantages; what SB3 adds to a reward at a time limit,
+For all of them but ARS, which compares whole episodes. Off-policy algorithms keep raw rewards in
+their replay buffer; `y` follows the most recent ones, and a batch is augmented while it is drawn,
+before n-step sums. On-policy algorithms measure `y` on the rollout, or on the last 1,000 rewards if
+it is shorter, and augment the rollout before advantages; what SB3 adds to a reward at a time limit,
 `gamma * value`, is kept out of both. TRPO with this plug is the original TRVO.
 
 How it is plugged in: a `Plug` takes the place of the model's `collect_rollouts`. It is saved and
@@ -14,6 +15,7 @@ twice and no class of SB3 is changed.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import cache
@@ -26,9 +28,13 @@ from gymnasium.wrappers import NormalizeReward
 from mvpi.errors import InputError
 from mvpi.risk import Risk
 from mvpi.running import Augmenter
+from mvpi.stats import check_count
 
 try:
+    import torch
     from stable_baselines3.common.base_class import BaseAlgorithm
+    from stable_baselines3.common.buffers import BaseBuffer
+    from stable_baselines3.common.logger import Logger
     from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
     from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
     from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper, unwrap_vec_normalize
@@ -36,22 +42,40 @@ except ImportError as error:
     raise ImportError("mvpi.sb3 needs stable-baselines3: pip install 'mvpi[sb3]'") from error
 
 Algorithm = TypeVar("Algorithm", bound=BaseAlgorithm)
+Array = npt.NDArray[np.float64]
 Rewards = npt.NDArray[np.float32]
 
 RELIES_ON = {
+    "common.base_class:BaseAlgorithm.get_env": (),
     "common.off_policy_algorithm:OffPolicyAlgorithm.collect_rollouts": ("env", "callback"),
     "common.on_policy_algorithm:OnPolicyAlgorithm.collect_rollouts": ("env", "callback"),
     "common.callbacks:BaseCallback.init_callback": ("model",),
+    "common.logger:Logger.record": ("key", "value"),
     "common.buffers:BaseBuffer._normalize_reward": ("reward", "env"),
     "common.buffers:ReplayBuffer.add": ("obs", "next_obs", "action", "reward"),
     "common.buffers:ReplayBuffer.sample": ("batch_size",),
     "common.buffers:RolloutBuffer.reset": (),
     "common.buffers:RolloutBuffer.compute_returns_and_advantage": ("last_values", "dones"),
+    "common.vec_env:VecEnv.env_is_wrapped": ("wrapper_class",),
     "common.vec_env:VecEnvWrapper.step_wait": (),
+    "common.vec_env:VecNormalize.normalize_reward": ("reward",),
+    "common.vec_env:unwrap_vec_normalize": ("env",),
 }
-"""What the plug overrides or replaces in `stable_baselines3`, and arguments it knows by name. Also:
-buffers keep `rewards`, replay buffers pass drawn rewards through `self._normalize_reward`, replay
-buffers have `pos`, `full` and `buffer_size`, and `save` keeps what is in a model's `__dict__`."""
+"""What the plug overrides, replaces or calls in `stable_baselines3`, and arguments it names. Also:
+replay buffers pass drawn rewards through `self._normalize_reward`, and `save` keeps what is in a
+model's `__dict__`."""
+
+RELIES_ON_ATTRIBUTES = {
+    "common.base_class:BaseAlgorithm": ("logger",),
+    "common.off_policy_algorithm:OffPolicyAlgorithm": ("replay_buffer",),
+    "common.on_policy_algorithm:OnPolicyAlgorithm": ("rollout_buffer",),
+    "common.callbacks:BaseCallback": ("model",),
+    "common.buffers:ReplayBuffer": ("rewards", "pos", "full", "buffer_size"),
+    "common.buffers:RolloutBuffer": ("rewards",),
+    "common.vec_env:VecEnvWrapper": ("venv",),
+    "common.vec_env:VecNormalize": ("training", "norm_reward"),
+}
+"""What it reads from instances."""
 
 
 def risk_averse(
@@ -66,11 +90,13 @@ def risk_averse(
     """`algorithm(policy, env, **arguments)` that maximises a risk measure of the per-step reward.
 
     `risk` is a risk aversion (mean-variance) or any `Risk`. `window` is how many of the most recent
-    rewards `y` is measured on: 10,000 if left out, on-policy the rollout. The model is an instance
-    of `algorithm`; `learn`, `save`, `load` and callbacks are its own. The logger also gets
-    `mvpi/y`, `mvpi/risk_aversion`, `mvpi/reward_mean` and `mvpi/reward_variance`.
+    rewards `y` is measured on: 10,000 if left out, on-policy the rollout but at least 1,000. The
+    model is an instance of `algorithm`; `learn`, `save`, `load` and callbacks are its own. The
+    logger also gets `mvpi/y`, `mvpi/risk_aversion` (if the measure has one), `mvpi/reward_mean` and
+    `mvpi/reward_variance`.
     """
     plug = _plug_for(algorithm)(risk, window)
+    _refuse_no_buffer(arguments)
     _refuse_ignored_n_steps(arguments)
     model = algorithm(policy, env, **arguments)
     plug.attach(model)
@@ -90,45 +116,59 @@ class Plug(ABC):
     """Called in place of a model's `collect_rollouts`; saved and loaded with the model."""
 
     MEASURE_EVERY = 100
-    """Steps between measurements for the log; `y` itself is measured whenever it is used."""
+    """Rewards between measurements for the log, fewer at first. `y` is measured at every use."""
 
     def __init__(self, risk: Risk | float, window: int) -> None:
         self.augmenter = Augmenter(risk, window)
         self._metrics: dict[str, float] = {}
-        self._measured_at: int | None = None
+        self._unmeasured = 0
         self._env: VecEnv | None = None
+        self._logger: Logger | None = None
 
     def __call__(self, env: VecEnv, callback: Any, *args: Any, **kwargs: Any) -> Any:
         model = callback.model
         self.attach(model)
-        result = type(model).collect_rollouts(model, env, callback, *args, **kwargs)
-        self._log(model)
-        return result
+        self._logger = model.logger
+        return type(model).collect_rollouts(model, env, callback, *args, **kwargs)
 
     def attach(self, model: Any) -> None:
         """Have the model's buffer augment with this plug: a new one, or one that was loaded."""
-        self._env = _checked(model.get_env(), self._env)
+        env = model.get_env()
+        _refuse_changing_rewards(env, already_asked=env is self._env)
+        self._env = env
         self._adopt_buffer(model)
 
     @abstractmethod
     def _adopt_buffer(self, model: Any) -> None: ...
 
-    @abstractmethod
-    def augment(self, rewards: Rewards) -> Rewards:
-        """What the buffer calls before rewards are learned from."""
+    def observe(self, rewards: Any) -> None:
+        """Take note of new rewards, also in the next row of the log."""
+        self.augmenter.observe(rewards)
+        self._unmeasured += np.size(rewards)
+        if 0 < min(self.MEASURE_EVERY, self.augmenter.rewards.size / 2) <= self._unmeasured:
+            self._metrics, self._unmeasured = self.augmenter.metrics(), 0
+        self._log()
 
-    def _log(self, model: Any) -> None:
-        """Record for the next row: SB3 forgets what was recorded when it writes one."""
-        since = model.num_timesteps - (self._measured_at or 0)
-        due = self._measured_at is None or since >= self.MEASURE_EVERY
-        if due and self.augmenter.rewards.size > 0:
-            self._measured_at = model.num_timesteps
-            self._metrics = self.augmenter.metrics()
-        for name, value in self._metrics.items():
-            model.logger.record(f"mvpi/{name}", value)
+    def _log(self) -> None:
+        """Every time, because SB3 forgets what was recorded when it writes a row."""
+        if self._logger is not None:
+            for name, value in self._metrics.items():
+                self._logger.record(f"mvpi/{name}", value)
+
+    def _augmented(self, rewards: npt.NDArray[Any], dtype: np.dtype[Any]) -> Array:
+        """`risk.augment(rewards, y)`, if numbers of `dtype` can hold it."""
+        augmented = self.augmenter.augment(rewards)
+        if not (np.abs(augmented) <= np.finfo(dtype).max).all():
+            largest = rewards.flat[np.argmax(np.abs(rewards))]
+            raise InputError(
+                f"{self.augmenter.risk} with y = {self.augmenter.y:g} and rewards up to "
+                f"{largest:g} goes beyond what {dtype} can hold: lower the risk aversion or scale "
+                "rewards down"
+            )
+        return augmented
 
     def __getstate__(self) -> dict[str, Any]:
-        return vars(self) | {"_measured_at": None, "_env": None}
+        return vars(self) | {"_env": None, "_logger": None}
 
 
 class OffPolicyPlug(Plug):
@@ -139,21 +179,32 @@ class OffPolicyPlug(Plug):
 
     def _adopt_buffer(self, model: Any) -> None:
         buffer = model.replay_buffer
-        if getattr(buffer, "plug", None) is not self:
+        if _plug_of(buffer) is not self:
             if self.augmenter.rewards.size == 0:
-                self.augmenter.observe(_recent(buffer, self.augmenter.window))
+                self.observe(_recent(buffer, self.augmenter.window))
             _adopt(buffer, drawing_augmented, self)
 
-    def augment(self, rewards: Rewards) -> Rewards:
-        return self.augmenter.augment(rewards).astype(rewards.dtype)
+    def observe(self, rewards: Any) -> None:
+        """As they will be drawn: a `VecNormalize` of fixed scale divides what was stored raw."""
+        normalize = None if self._env is None else unwrap_vec_normalize(self._env)
+        super().observe(BaseBuffer._normalize_reward(rewards, normalize))
+
+    def augment(self, rewards: Any) -> Any:
+        """An array or a tensor of rewards that were drawn."""
+        if isinstance(rewards, torch.Tensor):
+            return rewards.new_tensor(self.augment(rewards.numpy(force=True)))
+        return self._augmented(rewards, rewards.dtype).astype(rewards.dtype)
 
 
 class OnPolicyPlug(Plug):
-    """`y` from the rollout, or a window if one is given; advantages see augmented rewards."""
+    """`y` from the rollout and what came before; advantages see augmented rewards."""
+
+    SHORTEST_WINDOW = 1_000
+    """Measured on a few steps, `y` would follow the very rewards whose risk it is to tell."""
 
     def __init__(self, risk: Risk | float, window: int | None) -> None:
-        super().__init__(risk, 1 if window is None else window)
-        self._whole_rollout = window is None
+        super().__init__(risk, self.SHORTEST_WINDOW if window is None else window)
+        self._grows_with_rollout = window is None
         self._recorder: RewardRecorder | None = None
 
     def __call__(self, env: VecEnv, callback: Any, *args: Any, **kwargs: Any) -> Any:
@@ -168,8 +219,15 @@ class OnPolicyPlug(Plug):
     def _adopt_buffer(self, model: Any) -> None:
         _adopt(model.rollout_buffer, learning_augmented, self)
 
-    def augment(self, rewards: Rewards) -> Rewards:
+    def observe_and_augment(self, rewards: Rewards) -> Rewards:
         """`rewards` hold `gamma * value` at time limits; what the environment gave does not."""
+        raw = self._given(rewards)
+        if self._grows_with_rollout:
+            self.augmenter.resize(max(raw.size, self.SHORTEST_WINDOW))
+        self.observe(raw)
+        return (self._augmented(raw, rewards.dtype) + (rewards - raw)).astype(rewards.dtype)
+
+    def _given(self, rewards: Rewards) -> Array:
         recorded = None if self._recorder is None else self._recorder.rewards
         raw = np.asarray(rewards if recorded is None else recorded, np.float64)
         if raw.shape != rewards.shape:
@@ -177,10 +235,7 @@ class OnPolicyPlug(Plug):
                 f"the rollout has rewards of shape {rewards.shape}, the environment gave "
                 f"{raw.shape}: collect_rollouts must step the environment that is passed to it"
             )
-        if self._whole_rollout and self.augmenter.window != raw.size:
-            self.augmenter = Augmenter(self.augmenter.risk, raw.size)
-        self.augmenter.observe(raw)
-        return (self.augmenter.augment(raw) + (rewards - raw)).astype(rewards.dtype)
+        return raw
 
     def __getstate__(self) -> dict[str, Any]:
         return super().__getstate__() | {"_recorder": None}
@@ -201,33 +256,35 @@ class RewardRecorder(VecEnvWrapper):
         return step
 
 
+class Augmenting:
+    """Marks the classes of buffers made here. All their own names begin with `_mvpi`."""
+
+    _mvpi_plug: Any
+
+
 @cache
 def drawing_augmented(own: Any) -> Any:
     """A class of replay buffers like `own` that stores raw rewards and draws augmented ones."""
 
-    class AugmentedDraws(own):  # type: ignore[misc]
+    class AugmentedDraws(own, Augmenting):  # type: ignore[misc]
+        _mvpi_augmented_at_once = 0
+
         def add(self, obs: Any, next_obs: Any, action: Any, reward: Any, *a: Any, **k: Any) -> None:
-            self.plug.augmenter.observe(reward)
+            self._mvpi_plug.observe(reward)
             super().add(obs, next_obs, action, reward, *a, **k)
 
         def sample(self, *args: Any, **kwargs: Any) -> Any:
-            self.augmented = False
+            self._mvpi_augmented_at_once = 0
             batch = super().sample(*args, **kwargs)
+            _refuse_sums_of_raw_rewards(self, batch, self._mvpi_augmented_at_once)
             # A class of the user's own may read `rewards` directly: then the batch is augmented.
-            return batch if self.augmented else self._augment_batch(batch)
+            return batch if self._mvpi_augmented_at_once else _augment_batch(self, batch)
 
         def _normalize_reward(self, reward: Any, env: Any = None) -> Any:
-            self.augmented = True
-            return self.plug.augment(super()._normalize_reward(reward, env))
-
-        def _augment_batch(self, batch: Any) -> Any:
-            if getattr(batch, "discounts", None) is not None or getattr(self, "n_steps", 1) > 1:
-                raise InputError(
-                    f"{own.__name__} sums rewards over several steps without calling "
-                    "self._normalize_reward(rewards, env) on each of them first: call it there"
-                )
-            augmented = self.plug.augment(batch.rewards.cpu().numpy())
-            return batch._replace(rewards=batch.rewards.new_tensor(augmented))
+            drawn = super()._normalize_reward(reward, env)
+            count = math.prod(drawn.shape)
+            self._mvpi_augmented_at_once = max(count, self._mvpi_augmented_at_once)
+            return self._mvpi_plug.augment(drawn)
 
         def __reduce_ex__(self, protocol: Any) -> Any:
             return _unpickled, (drawing_augmented, own), self.__getstate__()
@@ -235,22 +292,42 @@ def drawing_augmented(own: Any) -> Any:
     return AugmentedDraws
 
 
+def _refuse_sums_of_raw_rewards(buffer: Any, batch: Any, augmented_at_once: int) -> None:
+    sums = getattr(batch, "discounts", None) is not None
+    steps = getattr(buffer, "n_steps", 2 if sums else 1)
+    if steps > 1 and augmented_at_once < steps * len(batch.rewards):
+        raise InputError(
+            f"{_own_name(buffer)} sums rewards over several steps: it must first pass all of them "
+            "through self._normalize_reward(rewards, env), in one call, as NStepReplayBuffer does"
+        )
+
+
+def _augment_batch(buffer: Any, batch: Any) -> Any:
+    rewards = getattr(batch, "rewards", None)
+    if not (hasattr(batch, "_replace") and isinstance(rewards, torch.Tensor | np.ndarray)):
+        raise InputError(
+            f"{_own_name(buffer)}.sample must return a named tuple with a tensor of rewards, such "
+            f"as ReplayBufferSamples, got {type(batch).__name__}"
+        )
+    return batch._replace(rewards=buffer._mvpi_plug.augment(rewards))
+
+
 @cache
 def learning_augmented(own: Any) -> Any:
     """A class of rollout buffers like `own` whose advantages are those of augmented rewards."""
 
-    class AugmentedRollout(own):  # type: ignore[misc]
-        augmented = False
+    class AugmentedRollout(own, Augmenting):  # type: ignore[misc]
+        _mvpi_augmented = False
         rewards: Rewards
 
         def reset(self) -> None:
             super().reset()
-            self.augmented = False
+            self._mvpi_augmented = False
 
         def compute_returns_and_advantage(self, last_values: Any, dones: Any) -> None:
-            if not self.augmented:  # a callback may have advantages computed again
-                self.rewards = self.plug.augment(self.rewards)
-                self.augmented = True
+            if not self._mvpi_augmented:  # a callback may have advantages computed again
+                self.rewards = self._mvpi_plug.observe_and_augment(self.rewards)
+                self._mvpi_augmented = True
             super().compute_returns_and_advantage(last_values, dones)
 
         def __reduce_ex__(self, protocol: Any) -> Any:
@@ -259,22 +336,32 @@ def learning_augmented(own: Any) -> Any:
     return AugmentedRollout
 
 
-def _unpickled(augmented: Callable[[Any], Any], own: Any) -> Any:
-    return object.__new__(augmented(own))
+def _unpickled(augmenting: Callable[[Any], Any], own: Any) -> Any:
+    return object.__new__(augmenting(own))
 
 
-def _adopt(buffer: Any, augmented: Callable[[Any], Any], plug: Plug) -> None:
+def _adopt(buffer: Any, augmenting: Callable[[Any], Any], plug: Plug) -> None:
     """Give a buffer its augmenting class, unless it was loaded with it, and its plug."""
-    if not hasattr(buffer, "plug"):
-        buffer.__class__ = augmented(type(buffer))
-    buffer.plug = plug
+    if not isinstance(buffer, Augmenting):
+        buffer.__class__ = augmenting(type(buffer))
+    buffer._mvpi_plug = plug
+
+
+def _plug_of(buffer: Any) -> Plug | None:
+    return buffer._mvpi_plug if isinstance(buffer, Augmenting) else None
+
+
+def _own_name(buffer: Augmenting) -> str:
+    """The name of the class that `buffer` had before it was adopted."""
+    return type(buffer).__bases__[0].__name__
 
 
 def _recent(buffer: Any, count: int) -> Rewards:
-    """The last rewards in a replay buffer, the oldest first."""
+    """The last rewards in a replay buffer, of arrays or tensors, the oldest first."""
     stored = buffer.buffer_size if buffer.full else buffer.pos
     rows = (buffer.pos - stored + np.arange(stored)[-count:]) % buffer.buffer_size
-    return np.ravel(buffer.rewards[rows])[-count:]
+    recent: Rewards = torch.as_tensor(buffer.rewards)[rows].numpy(force=True)
+    return recent.ravel()[-count:]
 
 
 def _plug_for(algorithm: Any) -> type[OffPolicyPlug] | type[OnPolicyPlug]:
@@ -286,33 +373,49 @@ def _plug_for(algorithm: Any) -> type[OffPolicyPlug] | type[OnPolicyPlug]:
         return OnPolicyPlug
     raise InputError(
         f"{algorithm.__name__} has no rewards per step to augment: it compares whole episodes. "
-        "Give it mvpi.envs.AugmentedReward(env, risk) as its environment instead"
+        "Give it Monitor(mvpi.envs.AugmentedReward(env, risk)) as its environment instead, with no "
+        "Monitor inside"
     )
 
 
+def _refuse_no_buffer(arguments: dict[str, Any]) -> None:
+    if not arguments.get("_init_setup_model", True):
+        raise InputError("_init_setup_model must be True: the plug needs the buffer of the model")
+
+
 def _refuse_ignored_n_steps(arguments: dict[str, Any]) -> None:
-    own, n_steps = arguments.get("replay_buffer_class"), arguments.get("n_steps", 1)
+    own = arguments.get("replay_buffer_class")
+    if own is None:
+        return
+    n_steps = check_count(arguments.get("n_steps", 1), "n_steps")
     told = (arguments.get("replay_buffer_kwargs") or {}).get("n_steps") == n_steps
-    if own is not None and n_steps > 1 and not told:
+    if n_steps > 1 and not told:
         raise InputError(
             f"SB3 ignores n_steps={n_steps} beside a replay_buffer_class ({own.__name__}): leave "
             "the class out, or have it take n_steps and gamma from replay_buffer_kwargs"
         )
 
 
-def _checked(env: VecEnv | None, known: VecEnv | None) -> VecEnv | None:
-    """`env`, if its rewards keep their scale; environments inside are asked when it is new."""
+def _refuse_changing_rewards(env: VecEnv | None, already_asked: bool) -> None:
+    """Environments inside, which may be in other processes, are asked only once."""
     if env is None:
-        return None
+        return
     normalize = unwrap_vec_normalize(env)
-    changing = None
-    if normalize is not None and normalize.norm_reward:
+    if normalize is not None and normalize.norm_reward and normalize.training:
         changing = "VecNormalize(norm_reward=True)"
-    elif env is not known and any(env.env_is_wrapped(NormalizeReward)):
+    elif not already_asked and _is_wrapped(env, NormalizeReward):
         changing = "the wrapper NormalizeReward"
-    if changing is not None:
-        raise InputError(
-            f"{changing} divides rewards by a scale that changes while the agent learns, so a risk "
-            "aversion has no fixed meaning: leave rewards as they are (norm_reward=False)"
-        )
-    return env
+    else:
+        return
+    raise InputError(
+        f"{changing} divides rewards by a scale that changes while the agent learns, so a risk "
+        "aversion has no fixed meaning: leave rewards as they are (norm_reward=False)"
+    )
+
+
+def _is_wrapped(env: VecEnv, wrapper: type[Any]) -> bool:
+    """Whether an environment inside is; adapters of simulators may not know, having none inside."""
+    try:
+        return any(env.env_is_wrapped(wrapper))
+    except (AttributeError, NotImplementedError):
+        return False

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.logger import KVWriter
 
 
 def weights(model: Any) -> list[Any]:
@@ -55,3 +56,16 @@ class Rollouts(BaseCallback):
     def _on_rollout_end(self) -> None:
         self.rewards.append(self.model.rollout_buffer.rewards.copy())  # type: ignore[attr-defined]
         self.advantages.append(self.model.rollout_buffer.advantages.copy())  # type: ignore[attr-defined]
+
+
+class LoggedRows(KVWriter):
+    """Keeps every row that SB3 writes to its log."""
+
+    def __init__(self) -> None:
+        self.rows: list[dict[str, Any]] = []
+
+    def write(self, key_values: dict[str, Any], key_excluded: Any, step: int = 0) -> None:
+        self.rows.append(dict(key_values))
+
+    def close(self) -> None:
+        pass

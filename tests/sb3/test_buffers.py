@@ -6,11 +6,13 @@ import copy
 import pickle
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 from algorithms import ALGORITHMS, LIMIT, Algorithm, Echo
 from checks import Drawn
 from stable_baselines3 import DQN, SAC, HerReplayBuffer
@@ -139,6 +141,8 @@ def test_n_steps_sum_augmented_rewards(algorithm: Algorithm) -> None:
 class Own(ReplayBuffer):
     """A user's class that prefers large rewards, and reads them without SB3's help."""
 
+    plug = "a field of the user's own"
+
     def sample(self, batch_size: int, env: Any = None) -> ReplayBufferSamples:
         rows = np.argsort(self.rewards[: self.pos, 0])[-batch_size:]
         columns = (
@@ -158,6 +162,40 @@ class OwnSums(Own):
     n_steps = 3
 
 
+class LateSums(ReplayBuffer):
+    """One that passes the sums to `_normalize_reward`, and not what it sums."""
+
+    def _get_samples(self, batch_inds: Any, env: Any = None) -> Any:
+        batch = super()._get_samples(batch_inds, env)
+        sums = self._normalize_reward(3.0 * self.rewards[batch_inds], env)
+        discounts = torch.full_like(batch.rewards, 0.9**3)
+        return batch._replace(rewards=self.to_torch(sums), discounts=discounts)
+
+
+class Nameless(Own):
+    """One whose batches are not of a kind that SB3 knows."""
+
+    def sample(self, batch_size: int, env: Any = None) -> Any:
+        return SimpleNamespace(**super().sample(batch_size, env)._asdict())
+
+
+class Tensors(ReplayBuffer):
+    """One that keeps its rewards on torch's side."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.rewards = torch.from_numpy(self.rewards)  # type: ignore[assignment]
+
+    def add(self, *transition: Any) -> None:
+        tensor = self.rewards
+        self.rewards = tensor.numpy()  # type: ignore[attr-defined]
+        super().add(*transition)
+        self.rewards = tensor
+
+    def to_torch(self, array: Any, copy: bool = True) -> torch.Tensor:
+        return array if isinstance(array, torch.Tensor) else super().to_torch(array, copy)
+
+
 @two_libraries
 def test_a_buffer_of_the_users_own(algorithm: Algorithm) -> None:
     env = algorithm.env()
@@ -167,9 +205,26 @@ def test_a_buffer_of_the_users_own(algorithm: Algorithm) -> None:
     np.testing.assert_array_equal(model.replay_buffer.rewards[:100, 0], np.float32(env.given))
 
 
-def test_sums_of_raw_rewards_are_refused() -> None:
-    model = OURS_AND_SBX[0].plugged(RISK, replay_buffer_class=OwnSums)
-    with pytest.raises(InputError, match=r"OwnSums sums rewards .*_normalize_reward"):
+def test_a_buffer_of_tensors() -> None:
+    model = OURS_AND_SBX[0].plugged(RISK, replay_buffer_class=Tensors)
+    check_batches(model, echoed)
+    again = OURS_AND_SBX[0].plugged(RISK)
+    again.replay_buffer = copy.deepcopy(model.replay_buffer)
+    again.learn(1)
+    assert augmenter_of(again).rewards.size > 100
+
+
+@pytest.mark.parametrize(
+    ("own", "message"),
+    [
+        (OwnSums, r"OwnSums sums rewards .*_normalize_reward"),
+        (LateSums, r"LateSums sums rewards .*_normalize_reward"),
+        (Nameless, r"Nameless.sample must return a named tuple .*got SimpleNamespace"),
+    ],
+)
+def test_batches_that_cannot_be_augmented(own: Any, message: str) -> None:
+    model = OURS_AND_SBX[0].plugged(RISK, replay_buffer_class=own)
+    with pytest.raises(InputError, match=message):
         model.learn(100)
 
 
@@ -178,6 +233,9 @@ def test_n_steps_are_never_ignored() -> None:
     algorithm = OURS_AND_SBX[1]  # SBX says nothing of it
     with pytest.raises(InputError, match="SB3 ignores n_steps=3 beside a replay_buffer_class"):
         algorithm.plugged(RISK, n_steps=3, replay_buffer_class=ReplayBuffer)
+    for odd in (None, "3"):
+        with pytest.raises(InputError, match="n_steps must be a whole number >= 1"):
+            algorithm.plugged(RISK, n_steps=odd, replay_buffer_class=ReplayBuffer)
     told = {"n_steps": 3, "gamma": 0.99}
     model = algorithm.plugged(
         RISK, n_steps=3, replay_buffer_class=NStepReplayBuffer, replay_buffer_kwargs=told
@@ -307,6 +365,19 @@ def normalised(**options: Any) -> VecNormalize:
 def test_normalised_observations_are_welcome(algorithm: Algorithm) -> None:
     model = algorithm.plugged(RISK, normalised(norm_reward=False))
     check_batches(model, lambda batch: raw_by_action(model, batch))
+
+
+@pytest.mark.parametrize("algorithm", [OURS_AND_SBX[0], BY_NAME["stable_baselines3.PPO"]], ids=str)
+def test_a_fixed_scale_of_rewards_is_welcome(algorithm: Algorithm) -> None:
+    env = normalised(training=False, norm_obs=False)
+    env.ret_rms.var = np.array(4.0)
+    model = algorithm.plugged(RISK, env)
+    if algorithm.kind == "off-policy":
+        check_batches(model, lambda batch: echoed(batch) / 2.0)
+    else:
+        model.learn(100)
+    (echo,) = env.unwrapped.envs  # type: ignore[attr-defined]
+    assert augmenter_of(model).y == pytest.approx(np.mean(echo.unwrapped.given) / 2.0)
 
 
 @pytest.mark.parametrize("algorithm", [*OURS_AND_SBX, BY_NAME["stable_baselines3.PPO"]], ids=str)

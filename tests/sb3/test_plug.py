@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import math
+import re
+import sys
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -11,19 +14,21 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from algorithms import ALGORITHMS, Algorithm, Echo
-from checks import Rollouts, equal, weights
+from algorithms import ALGORITHMS, LIMIT, Algorithm, Echo
+from checks import LoggedRows, Rollouts, equal, weights
 from sb3_contrib import ARS
 from stable_baselines3 import A2C, PPO, SAC
 from stable_baselines3.common import buffers
 from stable_baselines3.common.callbacks import BaseCallback, EvalCallback, StopTrainingOnMaxEpisodes
+from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.monitor import Monitor
+from stable_baselines3.common.vec_env import DummyVecEnv
 from stable_baselines3.her import her_replay_buffer
 
 from mvpi.errors import InputError
 from mvpi.risk import MeanVariance, VarianceBudget
 from mvpi.running import Augmenter
-from mvpi.sb3 import RELIES_ON, augmenter_of, risk_averse
+from mvpi.sb3 import RELIES_ON, RELIES_ON_ATTRIBUTES, augmenter_of, risk_averse
 
 RISK = MeanVariance(1.0)
 PPO_ = next(a for a in ALGORITHMS if str(a) == "stable_baselines3.PPO")
@@ -37,7 +42,7 @@ both = pytest.mark.parametrize("algorithm", [PPO_, SAC_], ids=str)
 @pytest.mark.parametrize(
     ("algorithm", "message"),
     [
-        (ARS, r"ARS has no rewards per step .*AugmentedReward\(env, risk\)"),
+        (ARS, r"ARS has no rewards .*Monitor\(mvpi.envs.AugmentedReward\(env, risk\)\)"),
         ("SAC", "must be a class of Stable-Baselines3, got 'SAC'"),
         (dict, "must be a class of Stable-Baselines3, got <class 'dict'>"),
     ],
@@ -49,7 +54,14 @@ def test_what_cannot_be_plugged(algorithm: Any, message: str) -> None:
 
 @both
 @pytest.mark.parametrize(
-    "mistake", [{"risk": -1.0}, {"risk": "much"}, {"window": 0}, {"window": 2.5}]
+    "mistake",
+    [
+        {"risk": -1.0},
+        {"risk": "much"},
+        {"window": 0},
+        {"window": 2.5},
+        {"_init_setup_model": False},
+    ],
 )
 def test_mistakes(algorithm: Algorithm, mistake: dict[str, Any]) -> None:
     with pytest.raises(InputError):
@@ -61,12 +73,56 @@ def test_a_plain_model_has_no_augmenter() -> None:
         augmenter_of(PPO_.plain())
 
 
-def test_ars_takes_an_augmented_environment() -> None:
+@both
+@pytest.mark.parametrize(
+    ("reward", "message"),
+    [
+        (lambda _: math.nan, "rewards must be finite, the environment gave nan"),
+        (lambda r: 1e30 * r, r"MeanVariance.* y = .*float32 can hold: lower the risk aversion"),
+    ],
+    ids=["not a number", "too large"],
+)
+def test_rewards_that_nothing_can_be_learned_from(
+    algorithm: Algorithm, reward: Any, message: str
+) -> None:
+    model = algorithm.plugged(RISK, gym.wrappers.TransformReward(Echo(), reward))
+    with pytest.raises(InputError, match=message):
+        model.learn(64)
+
+
+def test_ars_compares_augmented_returns(monkeypatch: pytest.MonkeyPatch) -> None:
     from mvpi.envs import AugmentedReward
 
-    env = AugmentedReward(Echo(), risk=1.0)
-    ARS("LinearPolicy", env, n_delta=1, seed=0).learn(30)
-    assert env.augmenter.rewards.size >= 30
+    compared: list[float] = []
+    evaluate = import_module("sb3_contrib.ars.ars").evaluate_policy
+
+    def watched(*args: Any, **kwargs: Any) -> Any:
+        returns, lengths = evaluate(*args, **kwargs)
+        compared.extend(returns)
+        return returns, lengths
+
+    monkeypatch.setattr("sb3_contrib.ars.ars.evaluate_policy", watched)
+    env = Echo()
+    ARS("LinearPolicy", Monitor(AugmentedReward(env, RISK)), n_delta=1, seed=0).learn(30)
+    y = np.cumsum(env.given) / np.arange(1, len(env.given) + 1)
+    augmented = np.array([RISK.augment(*pair) for pair in zip(env.given, y, strict=True)])
+    np.testing.assert_allclose(compared, augmented.reshape(-1, LIMIT).sum(axis=1), rtol=1e-5)
+
+
+class Simulator(DummyVecEnv):
+    """An adapter that has no environments inside which could be asked."""
+
+    complaint: type[Exception]
+
+    def env_is_wrapped(self, wrapper_class: Any, indices: Any = None) -> list[bool]:
+        raise self.complaint
+
+
+@pytest.mark.parametrize("complaint", [NotImplementedError, AttributeError])
+def test_environments_that_cannot_be_asked(complaint: type[Exception]) -> None:
+    env = Simulator([Echo])
+    env.complaint = complaint
+    assert augmenter_of(PPO_.plugged(RISK, env)).risk == RISK
 
 
 # Time limits.
@@ -136,6 +192,38 @@ def test_stopping_in_the_middle_and_going_on(algorithm: Algorithm) -> None:
     assert 12 * 7 <= len(env.given) < 12 * 7 + 5
     model.learn(150, reset_num_timesteps=False)
     assert np.isfinite(augmenter_of(model).y)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "more"),
+    [(PPO_, {}), (SAC_, {"learning_starts": 10_000, "train_freq": (1, "episode")})],
+    ids=["PPO", "SAC"],
+)
+def test_every_row_of_the_log_is_of_recent_rewards(
+    algorithm: Algorithm, more: dict[str, Any]
+) -> None:
+    env, log = algorithm.env(), LoggedRows()
+    model = algorithm.plugged(RISK, env, window=64, **more)
+    model.set_logger(Logger(None, [log]))
+    model.learn(256, log_interval=1)
+    assert all(0.5 < row["mvpi/reward_variance"] < 50.0 for row in log.rows[1:])
+    assert "mvpi/y" in log.rows[0]
+    env.scale = 100.0
+    model.learn(256, log_interval=1)
+    assert log.rows[-1]["mvpi/reward_variance"] > 5_000.0
+
+
+def test_a_saved_model_acts_without_this_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = SAC_.plugged(RISK).learn(10)
+    model.save(tmp_path / "model.zip")
+    monkeypatch.setitem(sys.modules, "mvpi.sb3", None)
+    with pytest.raises(ModuleNotFoundError):
+        SAC.load(tmp_path / "model.zip")
+    alone = SAC.load(tmp_path / "model.zip", custom_objects={"collect_rollouts": None})
+    seen = np.ones(2, np.float32)
+    np.testing.assert_array_equal(*(m.predict(seen, deterministic=True)[0] for m in (alone, model)))
 
 
 def test_evaluations_and_tensorboard(tmp_path: Path) -> None:
@@ -223,6 +311,31 @@ def test_a_longer_window_for_short_rollouts() -> None:
     assert augmenter_of(model).y == pytest.approx(np.mean(env.given[-100:]))
 
 
+class Blocks(Echo):
+    """Rewards of rollouts of 5 steps: always 1, or 0 and 1.8 by turns."""
+
+    REWARDS = (1.0, 0.0, 1.0, 1.8)
+
+    def step(self, action: Any) -> Any:
+        observation, _, *rest = super().step(action)
+        return observation, self.REWARDS[(len(self.given) - 1) // 5 % 4], *rest
+
+
+def test_short_rollouts_know_the_risk_between_them() -> None:
+    """Measured within a rollout, `y` would be the reward, which makes `r + lam r^2` of it."""
+    run = Rollouts()
+    model = risk_averse(A2C, "MlpPolicy", Blocks(), risk=1.0, seed=0, gamma=0.0, device="cpu")
+    augmenter = augmenter_of(model)
+    model.learn(200, callback=run)
+    steady, nothing, _, much = (np.mean(r) for r in run.rewards[-4:])
+    expected = RISK.augment(Blocks.REWARDS, float(np.mean(Blocks.REWARDS)))
+    np.testing.assert_allclose([steady, nothing, much], expected[[0, 1, 3]], rtol=0.01)
+    assert steady > (nothing + much) / 2
+    assert augmenter is augmenter_of(model)
+    assert augmenter.window == 1_000
+    assert augmenter.metrics()["reward_variance"] == pytest.approx(np.var(Blocks.REWARDS))
+
+
 def test_settings_as_in_the_zoo() -> None:
     """Schedules, tuples, dictionaries: what RL Zoo makes of its files."""
     model = risk_averse(
@@ -248,21 +361,26 @@ def test_budgets_follow_the_rollouts() -> None:
     model.learn(2_048)
     price = augmenter_of(model).risk.risk_aversion  # type: ignore[attr-defined]
     assert price == pytest.approx((0.5 + 2 * 0.05) / np.sqrt(0.5))
+    assert augmenter_of(model).window == 1_024
 
 
 # What it relies on.
+
+
+def named(name: str) -> Any:
+    module, path = name.split(":")
+    thing: Any = import_module(f"stable_baselines3.{module}")
+    for part in path.split("."):
+        thing = getattr(thing, part)
+    return thing
 
 
 def moved(relies_on: dict[str, tuple[str, ...]]) -> list[str]:
     """Names that are gone or take other arguments."""
     gone = []
     for name, arguments in relies_on.items():
-        module, path = name.split(":")
-        thing: Any = import_module(f"stable_baselines3.{module}")
         try:
-            for part in path.split("."):
-                thing = getattr(thing, part)
-            missing = set(arguments) - set(inspect.signature(thing).parameters)
+            missing = set(arguments) - set(inspect.signature(named(name)).parameters)
         except AttributeError:
             missing = {"it is gone"}
         if missing:
@@ -272,6 +390,14 @@ def moved(relies_on: dict[str, tuple[str, ...]]) -> list[str]:
 
 def test_sb3_still_has_what_the_plug_relies_on() -> None:
     assert moved(RELIES_ON) == []
+
+
+@pytest.mark.parametrize(("name", "attributes"), RELIES_ON_ATTRIBUTES.items())
+def test_instances_still_have_what_the_plug_reads(name: str, attributes: tuple[str, ...]) -> None:
+    classes = [c for c in named(name).__mro__ if c.__module__.startswith("stable_baselines3")]
+    source = "".join(map(inspect.getsource, classes))
+    for attribute in attributes:
+        assert re.search(rf"self\.{attribute}\b.* = |def {attribute}\(", source), attribute
 
 
 def test_the_name_that_moved_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
