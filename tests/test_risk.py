@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from decimal import Decimal
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -400,6 +402,14 @@ def test_a_text_that_names_no_risk_is_refused_with_the_choices(text):
 def test_a_text_with_a_number_out_of_bounds_names_the_bound():
     with pytest.raises(InputError, match="level must be > 0 and <= 1, got 2"):
         parse_risk("cvar:2")
+
+
+@pytest.mark.parametrize("kind", [Decimal, Fraction, np.float32])
+def test_numbers_of_any_kind_are_kept_as_floats(kind):
+    half = kind("0.5")
+    for risk in (MeanVariance(half), CVaR(half, half), Entropic(half), VarianceBudget(half, half)):
+        assert {type(number) for number in vars(risk).values()} == {float}
+        assert risk.augment([1.0, 2.0], 0.3).dtype == np.float64
 
 
 def test_risks_are_values():

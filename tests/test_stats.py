@@ -53,7 +53,14 @@ def test_variance_keeps_its_digits_far_from_zero():
     assert stats.variance([1e9, 1e9 + 1, 1e9 + 2]) == pytest.approx(2 / 3, rel=1e-12)
 
 
-@pytest.mark.parametrize(("values", "answer"), [([2, 2], math.inf), ([-2, -2], -math.inf)])
+@pytest.mark.parametrize("weights", [None, [0.1, 0.2, 0.3]])
+def test_values_that_are_all_the_same_have_no_variance_not_even_from_rounding(weights):
+    assert stats.variance([0.1] * 3, weights) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("values", "answer"), [([2, 2], math.inf), ([-2, -2], -math.inf), ([0.1] * 3, math.inf)]
+)
 def test_sharpe_of_a_constant_is_infinite_with_the_sign_of_the_mean(values, answer):
     assert stats.sharpe(values) == answer
 

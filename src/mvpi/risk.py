@@ -46,14 +46,19 @@ class Risk(ABC):
 
     @abstractmethod
     def utility(self, t: npt.ArrayLike) -> Array:
-        """`u(t)`: concave, not decreasing near 0, with `u(0) = 0`."""
+        """`u(t)`: concave, with `u(0) = 0` and slopes `u'(0+) <= 1 <= u'(0-)` around 0."""
 
     @abstractmethod
     def dual(self, rewards: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> float:
         """The `y` that maximises `E[y + u(R - y)]`."""
 
     def slope(self, t: npt.ArrayLike) -> Array:
-        """The left derivative of `u`; the default takes a difference quotient."""
+        """The left derivative of `u`; the default takes a difference quotient.
+
+        That is the slope of a secant, which is exact at a kink. Further to the left it lies above
+        the concave `u`, so bounds that are built on it are too low by no more than the square of
+        the step.
+        """
         t = np.asarray(t, dtype=np.float64)
         step = 1e-7 * (1.0 + np.abs(t))
         return np.asarray((self.utility(t) - self.utility(t - step)) / step)
@@ -80,7 +85,7 @@ class MeanVariance(Risk):
     risk_aversion: float
 
     def __post_init__(self) -> None:
-        check_number(self.risk_aversion, "risk_aversion", at_least=0.0)
+        _store(self, risk_aversion=check_number(self.risk_aversion, "risk_aversion", at_least=0.0))
 
     def utility(self, t: npt.ArrayLike) -> Array:
         t = np.asarray(t, dtype=np.float64)
@@ -93,6 +98,11 @@ class MeanVariance(Risk):
         """`r - lam r^2 + 2 lam r y`, as the paper writes it: nothing cancels when y is large."""
         r = np.asarray(rewards, dtype=np.float64)
         return np.asarray(r * (1.0 + self.risk_aversion * (2.0 * y - r)))
+
+    def value(self, rewards: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> float:
+        """`E[R] - lam Var(R)`: what the maximum over `y` comes to."""
+        variance = stats.variance(rewards, weights)
+        return stats.mean(rewards, weights) - self.risk_aversion * variance
 
 
 @dataclass(frozen=True)
@@ -107,8 +117,8 @@ class CVaR(Risk):
     weight: float = 1.0
 
     def __post_init__(self) -> None:
-        check_level(self.level)
-        check_number(self.weight, "weight", at_least=0.0, at_most=1.0)
+        weight = check_number(self.weight, "weight", at_least=0.0, at_most=1.0)
+        _store(self, level=check_level(self.level), weight=weight)
 
     def utility(self, t: npt.ArrayLike) -> Array:
         t = np.asarray(t, dtype=np.float64)
@@ -134,7 +144,7 @@ class Entropic(Risk):
     risk_aversion: float
 
     def __post_init__(self) -> None:
-        check_number(self.risk_aversion, "risk_aversion", at_least=0.0)
+        _store(self, risk_aversion=check_number(self.risk_aversion, "risk_aversion", at_least=0.0))
 
     def utility(self, t: npt.ArrayLike) -> Array:
         t = np.asarray(t, dtype=np.float64)
@@ -174,8 +184,9 @@ class VarianceBudget(Risk):
     risk_aversion: float = 0.0
 
     def __post_init__(self) -> None:
-        check_number(self.limit, "limit", at_least=0.0)
-        check_number(self.risk_aversion, "risk_aversion", at_least=0.0)
+        limit = check_number(self.limit, "limit", at_least=0.0)
+        price = check_number(self.risk_aversion, "risk_aversion", at_least=0.0)
+        _store(self, limit=limit, risk_aversion=price)
 
     def utility(self, t: npt.ArrayLike) -> Array:
         return MeanVariance(self.risk_aversion).utility(t)
@@ -200,6 +211,12 @@ class VarianceBudget(Risk):
         excess = min(max(variance / self.limit - 1.0, -1.0), 1.0)
         price = self.risk_aversion + rate * excess / math.sqrt(self.limit)
         return replace(self, risk_aversion=max(0.0, price))
+
+
+def _store(risk: Risk, **numbers: float) -> None:
+    """Keep checked numbers as plain floats, whatever kind of number was given."""
+    for name, number in numbers.items():
+        object.__setattr__(risk, name, number)
 
 
 def as_risk(risk: Risk | float) -> Risk:
@@ -236,13 +253,13 @@ def risk_text(risk: Risk) -> str:
     """
     match risk:
         case MeanVariance(risk_aversion=lam):
-            return repr(float(lam))
+            return repr(lam)
         case CVaR(level=level, weight=weight):
-            return f"cvar:{float(level)!r}:{float(weight)!r}"
+            return f"cvar:{level!r}:{weight!r}"
         case Entropic(risk_aversion=beta):
-            return f"entropic:{float(beta)!r}"
+            return f"entropic:{beta!r}"
         case VarianceBudget(limit=limit, risk_aversion=price):
-            return f"budget:{float(limit)!r}:{float(price)!r}"
+            return f"budget:{limit!r}:{price!r}"
     return repr(risk)
 
 

@@ -63,7 +63,9 @@ def variance(values: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> flo
     1.0
     """
     x, w = distribution(values, weights)
-    return _mean((x - _mean(x, w)) ** 2, w)
+    # Seen from one of them, values that are all the same differ by nothing, rounding included.
+    distance = x - x[0 if w is None else int(np.argmax(w))]
+    return _mean((distance - _mean(distance, w)) ** 2, w)
 
 
 def sharpe(values: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> float:

@@ -75,15 +75,15 @@ class Problem:
 
 
 def state_occupancy(p: Array, discount: float, start: Array) -> Array:
-    """`(..., S)` occupancies of the chains `p`, `(..., S, S)`, by one dense solve each."""
-    n = p.shape[-1]
-    system = np.eye(n) - discount * p.swapaxes(-1, -2)
-    right = np.broadcast_to((1 - discount) * start, p.shape[:-1]).copy()
-    if discount == 1.0:
-        # The equations d = P' d have rank n - 1: the last one makes room for sum d = 1.
-        system[..., -1, :] = 1.0
-        right[..., -1] = 1.0
-    return np.linalg.solve(system, right[..., None])[..., 0]
+    """`(..., S)` occupancies of the chains `p`, `(..., S, S)`, by one dense solve each.
+
+    `d = (1 - g) mu + g P' d` together with `sum d = 1`, which keeps digits when `g` is nearly 1.
+    What rounding leaves in states that are not reached is 0.
+    """
+    system = np.eye(len(start)) - discount * p.swapaxes(-1, -2) + discount * start[:, None]
+    right = np.broadcast_to(start, p.shape[:-1])
+    d = np.linalg.solve(system, right[..., None])[..., 0]
+    return np.where(d > 1e-14, d, 0.0)
 
 
 def mean_and_variance(values: Array, weights: Array) -> tuple[Array, Array]:
@@ -135,6 +135,15 @@ def random_problem(
     r = rng.integers(-2, 3, shape).astype(float) if whole else rng.normal(size=shape)
     start = np.eye(states)[0] if one_start else rng.dirichlet(np.ones(states))
     return Problem(p, offset + scale * r, discount, start)
+
+
+def forbidding(seed: int, cost: float) -> tuple[Problem, Problem]:
+    """A problem that forbids two actions by their cost, and the same without these actions."""
+    free = random_problem(seed, 4, 3, 0.9)
+    free.p[:2, 2], free.r[:2, 2] = free.p[:2, 0], free.r[:2, 0]
+    costly = Problem(free.p, free.r.copy(), free.discount, free.start)
+    costly.r[:2, 2] = -cost
+    return costly, free
 
 
 @st.composite

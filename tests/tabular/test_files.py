@@ -86,6 +86,8 @@ def test_plain_arrays(tmp_path: Path, next_state: bool, write: Callable[..., Non
     assert equal(MDP.load(path), MDP(problem.p, problem.r, 0.99))
     write(path, transitions=problem.p, rewards=problem.r, discount=0.5, start=problem.start)
     assert equal(MDP.load(path), MDP(problem.p, problem.r, 0.5, problem.start))
+    write(path, transitions=problem.p, rewards=problem.r, start=1)
+    assert equal(MDP.load(path), MDP(problem.p, problem.r, start=1))
 
 
 class Trap:

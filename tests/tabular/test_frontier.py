@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from problems import Problem, flow_constraints, problems, random_problem
+from problems import Problem, flow_constraints, forbidding, problems, random_problem
 from scipy.optimize import linprog
 
 import mvpi
@@ -225,6 +225,44 @@ def test_range_and_policy_agree_where_they_are_clear_cut() -> None:
             np.testing.assert_array_equal(frontier.best(inside).policy, frontier.policies[i])
 
 
+@pytest.mark.parametrize("cost", [1e4, 1e9, 1e12])
+@pytest.mark.parametrize("seed", [1, 5, 9])
+def test_a_cost_that_forbids_actions_leaves_the_frontier_as_it_is_without_them(
+    seed: int, cost: float
+) -> None:
+    costly, free = (mvpi.frontier(problem.mdp()) for problem in forbidding(seed, cost))
+    np.testing.assert_allclose(costly.means, free.means, atol=1e-10)
+    np.testing.assert_allclose(costly.variances, free.variances, atol=1e-10)
+    questions = [
+        *(("best", price) for price in (0.0, 0.3, 3.0, 100.0)),
+        *(("with_variance_at_most", 1e-11 + float(v)) for v in _steps(free.variances)),
+        *(("with_mean_at_least", float(m)) for m in _steps(free.means)),
+    ]
+    for name, number in questions:
+        found, expected = getattr(costly, name)(number), getattr(free, name)(number)
+        assert found.value == pytest.approx(expected.value, abs=1e-9)
+        assert expected.value - 1e-10 <= found.upper_bound <= expected.value + 1e-7
+        assert found.converged
+
+
+def _steps(numbers: np.ndarray) -> np.ndarray:
+    return np.linspace(numbers[0], numbers[-1], 4)
+
+
+def test_converged_is_whether_the_gap_is_what_was_asked_for() -> None:
+    mdp = random_problem(5, 5, 3, 0.9).mdp()
+    for tolerance in (0.0, 1e-2):
+        found = mvpi.frontier(mdp, tolerance=tolerance)
+        middle = found.means.mean(), found.variances.mean()
+        for answer in (
+            found.best(0.5),
+            found.with_mean_at_least(middle[0]),
+            found.with_variance_at_most(middle[1]),
+        ):
+            assert answer.gap > 0
+            assert answer.converged == (tolerance > 0)
+
+
 @pytest.fixture
 def small() -> Frontier:
     return mvpi.frontier(small_problem().mdp())
@@ -253,13 +291,13 @@ def test_asking_twice_gives_the_same(small: Frontier) -> None:
 
 
 def test_answers_at_the_ends(small: Frontier) -> None:
-    assert small.with_variance_at_most(1e6).mean == small.means[-1]
+    assert small.with_variance_at_most(1e6).mean == pytest.approx(small.means[-1], rel=1e-14)
     least = small.with_variance_at_most(float(small.variances[0]))
     assert least.mean == pytest.approx(small.means[0], abs=1e-6)
-    assert small.with_mean_at_least(-1e6).variance == small.variances[0]
+    assert small.with_mean_at_least(-1e6).variance == pytest.approx(small.variances[0], rel=1e-12)
     most = small.with_mean_at_least(float(small.means[-1]))
     assert most.variance == pytest.approx(small.variances[-1], rel=1e-9)
-    assert small.best(0.0).mean == small.means[-1]
+    assert small.best(0.0).mean == pytest.approx(small.means[-1], rel=1e-14)
     assert small.best(1e9).variance == pytest.approx(small.variances[0], rel=1e-6)
 
 
@@ -353,6 +391,11 @@ def test_plot_is_saved_and_labelled(small: Frontier, tmp_path, spread) -> None:
     assert lines["risk-neutral"].get_ydata()[0] == small.means[-1]
     assert lines["least variance"].get_ydata()[0] == small.means[0]
     assert any("lambda" in text.get_text() for text in axes.texts)
+
+
+def test_plot_refuses_an_unknown_spread(small: Frontier) -> None:
+    with pytest.raises(InputError, match="spread must be 'variance' or 'standard deviation'"):
+        small.plot(spread="range")
 
 
 def test_plot_draws_into_given_axes_and_no_file(small: Frontier, tmp_path, monkeypatch) -> None:

@@ -106,6 +106,16 @@ def test_stored_zeros_are_not_transitions():
     for mdp in (MDP([stored], [[0.0], [1.0]], 1), MDP.from_rows(stored, [[0.0], [1.0]], 1)):
         with pytest.raises(NotUnichain):
             mdp.occupancy([0, 0])
+    mdp = MDP.from_rows(stored, [1.0, -1e9, -1e9, 2.0], 0.9, start=0)
+    np.testing.assert_array_equal(mdp.rewards, [1.0, 2.0])
+    assert optimize(mdp, 1.0).mean == pytest.approx(1.0)
+
+
+def test_repeated_next_states_keep_their_rewards():
+    rows = csr_array(([0.5, 0.5, 0.0, 1.0], [1, 1, 0, 0], [0, 2, 4]), shape=(2, 2))
+    mdp = MDP.from_rows(rows, [1.0, 3.0, 7.0, 5.0])
+    np.testing.assert_array_equal(mdp.rewards, [1.0, 3.0, 5.0])
+    np.testing.assert_array_equal(mdp.expected(lambda r: r**2), [[5.0], [25.0]])
 
 
 def test_rows_a_little_off_are_made_to_sum_to_one():
@@ -335,7 +345,11 @@ MALFORMED = {
     "reward NaN": ((P, altered(R, (1, 0), math.nan)), "rewards[1, 0] is nan"),
     "reward infinite": (
         (P, altered(R, (0, 1), -math.inf)),
-        "rewards[0, 1] is -inf; give an action that is not allowed a large finite cost instead",
+        "rewards[0, 1] is -inf; an action that is not allowed can be given a cost far above all",
+    ),
+    "reward too large to be squared": (
+        (P, altered(R, (0, 1), -1e160)),
+        "rewards must be finite and at most 1e+150 in size: rewards[0, 1] is -1e+160",
     ),
     "reward of a transition NaN": (
         (P, altered(np.zeros((2, 2, 2)), (0, 1, 1), math.nan)),
@@ -388,6 +402,7 @@ MALFORMED_ROWS = {
         "transitions must have shape (S * A, S) with row s * A + a, got (3, 2)",
     ),
     "no states": ((csr_array((0, 0)), R), "got (0, 0)"),
+    "one row": ((np.array([1.0]), [[1.0]]), "transitions must have shape (S * A, S)"),
     "row sum": ((0.5 * ROWS, R), "state 0, action 0 sums to 0.5"),
     "negative": ((-ROWS, R), "state 0, action 0, next state 0 has -1.0"),
     "rewards of another shape": (

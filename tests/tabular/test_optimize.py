@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import ClassVar
 
@@ -16,6 +18,7 @@ from problems import (
     best_linear,
     cvar,
     entropic,
+    forbidding,
     mean_variance,
     problems,
     random_problem,
@@ -24,12 +27,16 @@ from scipy.optimize import brentq
 
 from mvpi.errors import InputError
 from mvpi.risk import CVaR, Entropic, MeanVariance, Risk, VarianceBudget
+from mvpi.tabular import dual_search, exploration
 from mvpi.tabular.dual_search import DualSearch
 from mvpi.tabular.examples import inventory, random_sparse
+from mvpi.tabular.frontier import frontier
 from mvpi.tabular.mdp import MDP
 from mvpi.tabular.optimize import optimize
 from mvpi.tabular.policy_iteration import policy_iteration
 from mvpi.tabular.solution import Solution
+
+optimize_module = importlib.import_module("mvpi.tabular.optimize")
 
 EXACT = 1e-8
 """How far an optimum may be from the enumerated one, relative to the size of the numbers."""
@@ -114,7 +121,7 @@ def test_entropic_is_the_enumerated_optimum(problem, price, sparse):
 def test_mean_variance_by_search_over_the_dual_is_the_same_optimum(problem, price):
     """Two routes that share nothing but the risk-neutral solver."""
     risk = MeanVariance(price / half_range(problem))
-    searched = DualSearch(problem.mdp(), risk, 1e-9, half_range(problem), None).run()
+    searched = DualSearch(problem.mdp(), risk, 1e-9 * half_range(problem)).run()
     check(problem, risk, searched, optimize(problem.mdp(), risk).value)
 
 
@@ -467,7 +474,7 @@ def test_mean_variance_at_extreme_aversions(price):
         assert solution.variance == pytest.approx(variances.min(), abs=1e-8)
 
 
-@pytest.mark.parametrize("scale", [1e-150, 1e-9, 1e9, 1e100])
+@pytest.mark.parametrize("scale", [1e-150, 1e-9, 1e9, 1e140])
 @pytest.mark.parametrize("measure", ["mean-variance", "CVaR", "entropic", "budget"])
 def test_the_unit_of_the_reward_does_not_matter(scale, measure):
     problem = random_problem(14, 4, 3, 0.9)
@@ -532,19 +539,97 @@ def test_entropic_prefers_six_to_three_although_a_loss_exists_elsewhere():
 
 
 @pytest.mark.parametrize(
-    "risk", [MeanVariance(1.0), CVaR(0.2), Entropic(1.0)], ids=lambda risk: type(risk).__name__
+    "risk",
+    [MeanVariance(1.0), CVaR(0.2), Entropic(1.0), VarianceBudget(0.3)],
+    ids=lambda risk: type(risk).__name__,
 )
 @pytest.mark.parametrize("cost", [1e6, 1e9])
 @pytest.mark.parametrize("seed", range(4))
 def test_a_large_cost_that_forbids_an_action_does_not_blur_the_others(risk, seed, cost):
     """As the message for infinite rewards advises; the answer is that without those actions."""
-    problem = random_problem(seed, 4, 3, 0.9)
-    problem.r[:2, 2] = -cost
-    allowed = (problem.policies[:, :2] < 2).all(axis=1)
-    laws = zip(*(part[allowed] for part in problem.laws), strict=True)
-    solution = optimize(problem.mdp(), risk)
-    assert solution.value == pytest.approx(max(risk.value(*law) for law in laws), abs=1e-6)
+    costly, free = forbidding(seed, cost)
+    if isinstance(risk, VarianceBudget):
+        mean, variance = free.moments
+        risk = VarianceBudget(float(np.median(variance)))
+        hull = lower_hull(np.stack([mean, variance + mean**2], axis=1))
+        best = largest_mean(hull, risk.limit)
+    else:
+        best = best_value(free, risk)
+    solution = optimize(costly.mdp(), risk)
+    assert solution.value == pytest.approx(best, abs=1e-6)
+    assert solution.upper_bound >= best - 1e-12
     assert solution.gap < 1e-3
+    if isinstance(risk, VarianceBudget):
+        values, shares = costly.mdp().reward_distribution(costly.mdp().occupancy(solution.policy))
+        mean = float(values @ shares)
+        assert float((values - mean) ** 2 @ shares) <= risk.limit + 1e-12
+        assert solution.gap < 1e-9
+
+
+@pytest.mark.parametrize(("far", "price"), [(1e3, 1.1e3), (1e4, 1e6), (1e6, 1e7)])
+def test_a_calm_policy_that_is_paid_far_less_is_seen_in_its_own_units(far, price):
+    """Action 0 tosses a coin, 1 always pays the same, 2 almost; only the last two are far away."""
+    p = np.full((2, 3, 2), 0.5)
+    problem = Problem(
+        p, np.array([[1.0, -far, -far + 0.1], [-1.0, -far, -far + 0.2]]), 0.9, np.full(2, 0.5)
+    )
+    assert best_value(problem, MeanVariance(price)) == -far
+    for risk in (MeanVariance(price), VarianceBudget(0.0)):
+        solution = optimize(problem.mdp(), risk)
+        assert (solution.value, solution.variance) == (-far, 0.0)
+        assert -far <= solution.upper_bound <= -far + 1e-7
+        assert solution.converged
+        np.testing.assert_array_equal(solution.policy, [1, 1])
+
+
+@pytest.mark.parametrize("beta", [1e-300, 1e-14, 1e-6, 1e12, 1e18])
+def test_entropic_at_extreme_aversions(beta):
+    for seed in range(3):
+        problem = random_problem(seed, 4, 3, 0.9, zeros=0.5, one_start=True)
+        solution = optimize(problem.mdp(), Entropic(beta))
+        best = max(Entropic(beta).value(*law) for law in zip(*problem.laws, strict=True))
+        assert solution.value == pytest.approx(best, abs=1e-12)
+        assert solution.upper_bound >= best - 1e-12
+        assert solution.converged
+
+
+@pytest.mark.parametrize("distance", [1e-6, 1e-10, 1e-14])
+def test_discounts_next_to_one_lose_no_digits(distance):
+    problem = random_problem(1, 4, 3, 1 - distance, offset=3.0)
+    for risk in (MeanVariance(0.0), MeanVariance(1.0), CVaR(0.3), Entropic(1.0)):
+        solution = optimize(problem.mdp(), risk)
+        best = best_value(problem, risk)
+        assert solution.value == pytest.approx(best, abs=1e-13)
+        assert best <= solution.upper_bound <= best + 1e-9
+        assert solution.converged
+    problem.r[:, 0] = 0.3
+    steady = optimize(problem.mdp(), VarianceBudget(0.0))
+    assert (steady.variance, steady.converged) == (0.0, True)
+    assert steady.mean == pytest.approx(0.3, abs=1e-14)
+
+
+def test_cvar_of_rewards_far_from_zero_takes_no_longer():
+    near = random_problem(3, 4, 3, 0.999)
+    far = Problem(near.p, near.r + 1e6, near.discount, near.start)
+    expected, solution = optimize(near.mdp(), CVaR(0.3)), optimize(far.mdp(), CVaR(0.3))
+    np.testing.assert_array_equal(solution.policy, expected.policy)
+    assert solution.converged
+    assert solution.solves <= 2 * expected.solves
+
+
+@pytest.mark.parametrize("cost", [0.0, 1e9])
+@pytest.mark.parametrize("scale", [1e-9, 1e6])
+def test_a_risk_neutral_policy_that_is_always_paid_the_same(scale, cost):
+    """Then nothing it is paid says what a small reward is; a cost of no account must not."""
+    for seed in range(5):
+        problem = random_problem(seed, 4, 3, 0.95, scale=0.1)
+        problem.r[:, 0], problem.r[0, 1] = 0.0, -cost or problem.r[0, 1]
+        scaled = Problem(problem.p, scale * problem.r, problem.discount, problem.start)
+        for risk in (MeanVariance(0.0), MeanVariance(10 / scale), CVaR(0.9)):
+            solution = optimize(scaled.mdp(), risk)
+            best = best_value(scaled, risk)
+            assert solution.value == pytest.approx(best, abs=1e-9 * scale)
+            assert best - 1e-12 * scale <= solution.upper_bound <= best + 1e-6 * scale
 
 
 @pytest.mark.parametrize(
@@ -589,13 +674,25 @@ def test_a_looser_tolerance_saves_solves_and_keeps_its_promise():
 
 
 @pytest.mark.parametrize("risk", [1.0, CVaR(0.2), VarianceBudget(0.2)], ids=repr)
-def test_progress_counts_solves(risk):
+def test_progress_counts_solves_and_closes_in_on_the_value(risk):
     calls: list[tuple[int, float, float]] = []
     mdp = random_sparse(100, discount=0.9, seed=17)
     solution = optimize(mdp, risk, progress=lambda *call: calls.append(call))
     assert calls
     assert all(b[0] > a[0] for a, b in pairwise(calls))
     assert calls[-1][0] <= solution.solves
+    assert all(best <= solution.value + 1e-12 <= bound for _, best, bound in calls)
+
+
+@pytest.mark.parametrize(
+    "risk", [0.0, 1.0, CVaR(0.3), Entropic(1.0), VarianceBudget(0.1)], ids=repr
+)
+def test_all_solves_are_counted(risk, monkeypatch):
+    solves: list[object] = []
+    for module in (dual_search, exploration, optimize_module):
+        counting = partial(lambda solve, *a, **b: solves.append(a) or solve(*a, **b), module.solve)
+        monkeypatch.setattr(module, "solve", counting)
+    assert optimize(random_problem(3, 4, 3, 0.9).mdp(), risk).solves == len(solves)
 
 
 def test_asking_twice_gives_the_same_answer():
@@ -611,6 +708,13 @@ def test_a_solution_cannot_be_changed():
         solution.policy[0] = 1
     with pytest.raises(AttributeError):
         solution.value = 0.0
+
+
+@pytest.mark.parametrize("tolerance", [-1.0, math.nan, math.inf, "small", None])
+def test_a_bad_tolerance_is_refused(tolerance):
+    for method in (partial(optimize, risk=1.0), frontier):
+        with pytest.raises(InputError, match="tolerance must be >= 0"):
+            method(random_problem(20, 3, 2, 0.9).mdp(), tolerance=tolerance)
 
 
 @pytest.mark.parametrize("risk", [-1.0, math.nan, "risky", None])

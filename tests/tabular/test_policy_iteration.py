@@ -9,7 +9,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from problems import Problem, best_linear, mean_and_variance, random_problem, state_occupancy
+from problems import (
+    Problem,
+    best_linear,
+    forbidding,
+    mean_and_variance,
+    random_problem,
+    state_occupancy,
+)
 
 from mvpi.errors import InputError
 from mvpi.risk import CVaR, Entropic, MeanVariance, Risk, VarianceBudget
@@ -323,6 +330,23 @@ def test_a_sample_with_weights_is_a_distribution():
 def test_an_open_variance_budget_is_sent_to_optimize():
     with pytest.raises(InputError, match="use optimize") as caught:
         policy_iteration(four_state(), VarianceBudget(0.3))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_huge_cost_of_an_action_nobody_takes_does_not_end_the_climb_early():
+    costly, free = forbidding(1, 1e12)
+    start = np.zeros(4, dtype=int)
+    expected = policy_iteration(free.mdp(), 1.0, start)
+    assert expected.solves > 2
+    for policy in (start, None):
+        found = policy_iteration(costly.mdp(), 1.0, policy)
+        assert found.value == pytest.approx(expected.value, abs=1e-12)
+
+
+@pytest.mark.parametrize("sample", [(1.0, 2.0), (1.0, 2.0, 3.0), ([1.0], [1.0], [1.0])])
+def test_a_tuple_of_rewards_is_not_taken_for_rewards_and_weights(sample):
+    with pytest.raises(InputError, match=r"tuple of two arrays \(rewards, weights\)") as caught:
+        iterate(lambda _: sample, lambda policy, _: policy, 0, 1.0)
     assert "\n" not in str(caught.value)
 
 

@@ -13,6 +13,7 @@ from scipy.sparse import csr_array
 from mvpi.tabular import bellman, linear
 from mvpi.tabular import chain as chain_module
 from mvpi.tabular import solve as solve_module
+from mvpi.tabular.chain import Values
 from mvpi.tabular.examples import grid_world, inventory, random_sparse
 from mvpi.tabular.mdp import MDP
 from mvpi.tabular.solve import solve
@@ -285,7 +286,7 @@ def test_a_warm_start_reaches_the_same_optimum(seed, discount, with_values):
     problem = random_problem(seed, states=5, actions=3, discount=discount)
     mdp, rng = problem.mdp(), np.random.default_rng(seed)
     policy = rng.integers(3, size=5)
-    values = rng.normal(size=5) if with_values else None
+    values = Values(rng.normal(size=5), rng.normal()) if with_values else None
     cold = solve(mdp, problem.r)
     warm = solve(mdp, problem.r, policy=policy, values=values)
     assert warm.lower <= cold.upper + 1e-12
@@ -307,7 +308,7 @@ def test_a_warm_start_keeps_its_policy_where_nothing_is_better(discount, system,
 def test_the_start_policy_and_values_are_left_alone():
     mdp = random_problem(3, 5, 3, 0.9).mdp()
     policy, values = np.zeros(5, np.int64), np.ones(5)
-    solve(mdp, mdp.rewards, policy=policy, values=values)
+    solve(mdp, mdp.rewards, policy=policy, values=Values(values, 0.0))
     assert policy.tolist() == [0] * 5
     assert values.tolist() == [1.0] * 5
 

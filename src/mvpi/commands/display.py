@@ -24,12 +24,18 @@ def _finite(value: Any) -> Any:
     return value
 
 
-def number(value: float) -> str:
+def number(value: float, noise: float = 1e-15) -> str:
     """Five digits, and rounding noise shown as the zero it is."""
-    return f"{round(value, 12) + 0.0:.5g}"
+    return f"{_without_noise(value, noise):.5g}"
 
 
-def change(before: float, after: float) -> str:
+def change(before: float, after: float, noise: float = 0.0) -> str:
     """In percent; from 0, of which nothing is a percentage, the difference."""
+    before = _without_noise(before, noise)
+    after = before + _without_noise(after - before, noise)
     share = float(relative_change(after, before))
     return f"{100 * share:+.3g}%" if math.isfinite(share) else f"{after - before:+.3g}"
+
+
+def _without_noise(value: float, noise: float) -> float:
+    return 0.0 if abs(value) <= noise else value

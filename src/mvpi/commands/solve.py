@@ -6,7 +6,7 @@ import math
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -23,8 +23,12 @@ if TYPE_CHECKING:
 
 Model = Annotated[str, tyro.conf.Positional]
 
+_SHOWN_AFTER = 1.0
+"""Seconds of work before progress is shown."""
 _SHOWN_STATES = 24
 _SHOWN_CORNERS = 12
+_INDISTINCT = 1e-9
+"""Share of the spread of the rewards below which differences are not meant."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +56,7 @@ class Solve:
                 solution = policy_iteration(mdp, risk)
             else:
                 solution = optimize(mdp, risk, progress=progress)
-            neutral = None if self.json else optimize(mdp, 0.0)
+            neutral = None if self.json else _valued(mdp, risk, optimize(mdp, 0.0))
         if neutral is None:
             print_json({"risk": str(risk), **_model_facts(mdp), **_solution_facts(solution)})
             return
@@ -111,10 +115,10 @@ def read_model(model: str, discount: float | None) -> MDP:
 
 @contextmanager
 def progress_display(task: str) -> Iterator[Progress]:
-    """A line on standard error, shown once the work has lasted longer than a second."""
+    """A line on standard error, shown once the work has lasted a while."""
     console = Console(stderr=True)
     status = console.status(f"{task} ...")
-    timer = threading.Timer(1.0, status.start)
+    timer = threading.Timer(_SHOWN_AFTER, status.start)
     timer.daemon = True
 
     def report(solves: int, best: float, bound: float) -> None:
@@ -125,6 +129,7 @@ def progress_display(task: str) -> Iterator[Progress]:
         yield report
     finally:
         timer.cancel()
+        timer.join()
         status.stop()
 
 
@@ -136,20 +141,23 @@ def comparison(risk: Risk, solutions: dict[str, Solution]) -> Table:
     for column in table.columns[1:]:
         column.justify = "right"
     for name, s in solutions.items():
-        neutral = name == "risk-neutral"
-        value = number(_value_of(risk, s)) if _comparable(risk, neutral) else ""
-        bound = "" if neutral or math.isinf(s.upper_bound) else number(s.upper_bound)
-        row = map(number, (s.mean, s.variance, math.sqrt(s.variance)))
-        table.add_row(name, *row, value, bound)
+        noise = _noise(s)
+        value = number(s.mean if isinstance(risk, VarianceBudget) else s.value, noise)
+        bounded = name != "risk-neutral" and math.isfinite(s.upper_bound)
+        bound = number(s.upper_bound, noise) if bounded else ""
+        deviation = number(math.sqrt(s.variance), noise)
+        table.add_row(name, number(s.mean, noise), number(s.variance, 0.0), deviation, value, bound)
     return table
 
 
 def verdict(neutral: Solution, solution: Solution) -> str:
     """One sentence: what the risk aversion bought and what it cost."""
-    if solution.mean == neutral.mean and solution.variance == neutral.variance:
+    noise = max(_noise(neutral), _noise(solution))
+    spread = max(neutral.variance, solution.variance)
+    mean = change(neutral.mean, solution.mean, noise)
+    variance = change(neutral.variance, solution.variance, _INDISTINCT * spread)
+    if mean == variance == "+0%":
         return "The risk-neutral policy is also the best at this risk aversion."
-    variance = change(neutral.variance, solution.variance)
-    mean = change(neutral.mean, solution.mean)
     return f"Against the risk-neutral policy: variance {variance}, mean {mean}."
 
 
@@ -201,14 +209,15 @@ def _value_name(risk: Risk) -> str:
     return "mean" if isinstance(risk, VarianceBudget) else str(risk)
 
 
-def _comparable(risk: Risk, neutral: bool) -> bool:
-    return not neutral or isinstance(risk, MeanVariance | VarianceBudget)
+def _valued(mdp: MDP, risk: Risk, solution: Solution) -> Solution:
+    """The solution for another measure with the value that `risk` gives its policy."""
+    value = risk.value(*mdp.reward_distribution(mdp.occupancy(solution.policy)))
+    return replace(solution, value=value)
 
 
-def _value_of(risk: Risk, solution: Solution) -> float:
-    if isinstance(risk, MeanVariance):
-        return solution.mean - risk.risk_aversion * solution.variance
-    return solution.mean if isinstance(risk, VarianceBudget) else solution.value
+def _noise(solution: Solution) -> float:
+    """Rewards that are less apart than this are not told apart."""
+    return _INDISTINCT * math.sqrt(solution.variance) + 1e-12 * abs(solution.mean)
 
 
 def _title(found: Frontier) -> str:

@@ -58,7 +58,11 @@ class NotUnichain(InputError):
 
 
 class Values(NamedTuple):
-    """State values of a policy, and its gain: the reward per step from the start distribution."""
+    """State values of a policy, and its gain: the reward per step from the start distribution.
+
+    Relative values have a mean of 0 over the start: near discount 1 they keep the digits that
+    the common part `gain / (1 - discount)` would take from them.
+    """
 
     values: Array
     gain: float
@@ -73,14 +77,15 @@ class Chain:
     def __init__(self, matrix: csr_array, discount: float, start: Array):
         self.matrix, self.discount, self.start = matrix, discount, start
         self._value_system: System | None = None
-        self._recurrent = 0
+        self._reference = int(np.argmax(start))
+        """A state that matters: at discount 1 a recurrent one."""
         self.mixes_slowly = False
         """Whether fixed-point steps were not enough for the last value correction."""
         if discount == 1.0:
             classes = closed_classes(matrix)
             if len(classes) > 1:
                 raise NotUnichain("the policy's chain", classes)
-            self._recurrent = classes[0]
+            self._reference = classes[0]
 
     @property
     def slowness(self) -> int:
@@ -89,18 +94,30 @@ class Chain:
 
     def evaluate(self, rewards: Array, tolerance: float, guess: Array | None = None) -> Values:
         """Values and gain for per-state `rewards`; the gain is right to `tolerance`."""
+        relative, gain = self.evaluate_relative(rewards, tolerance, guess)
+        common = gain / (1.0 - self.discount) if self.discount < 1.0 else 0.0
+        return Values(relative + common, gain)
+
+    def evaluate_relative(
+        self, rewards: Array, tolerance: float, guess: Array | None = None
+    ) -> Values:
+        """Relative values and gain for per-state `rewards`; the gain is right to `tolerance`."""
         v = np.zeros_like(rewards) if guess is None else guess.copy()
-        previous = np.inf
+        gain, previous = 0.0, np.inf
         for _ in range(50):
-            residual = rewards - v + self.discount * (self.matrix @ v)
+            common = float(self.start @ v)
+            v -= common
+            gain += (1.0 - self.discount) * common
+            residual = rewards - gain - v + self.discount * (self.matrix @ v)
             low, high = float(residual.min()), float(residual.max())
+            gain += 0.5 * (low + high)
+            residual -= 0.5 * (low + high)
             floor = 8 * _EPS * max(float(np.abs(v).max()), float(np.abs(rewards).max()))
             stalled = high - low > 0.5 * previous
             if high - low <= max(tolerance, floor) or (stalled and previous <= 1e3 * floor):
                 break
             previous = high - low
-            v = v + self.value_correction(residual, 0.5 * tolerance, stalled)
-        gain = (1.0 - self.discount) * float(self.start @ v) + 0.5 * (low + high)
+            v += self.value_correction(residual, 0.5 * tolerance, stalled)
         return Values(v, gain)
 
     def value_correction(
@@ -132,7 +149,7 @@ class Chain:
             else:
                 y = system.solve(remaining, 0.5 * target, limit)
             if self.discount == 1.0:
-                y[self._recurrent] = 0.0
+                y[self._reference] = 0.0
             x += y
         return x
 
@@ -172,10 +189,10 @@ class Chain:
         return csr_array((self.discount * matrix.data, matrix.indices, matrix.indptr), matrix.shape)
 
     def _value_matrix(self) -> csr_array:
-        """`B` with `x = b + B x` giving the values; at discount 1, `x[recurrent]` is the gain."""
+        """`B` with `x = b + B x` giving the values; at discount 1, `x[reference]` is the gain."""
         if self.discount < 1.0:
             return self._discounted(self.matrix)
-        n, k = self.matrix.shape[0], self._recurrent
+        n, k = self.matrix.shape[0], self._reference
         others = self.matrix.copy()
         others.data[others.indices == k] = 0.0
         rows = np.delete(np.arange(n), k)
@@ -183,33 +200,32 @@ class Chain:
         return with_sorted_indices(others - gain_column, like=self.matrix)
 
     def _occupancy_matrix(self, backwards: csr_array) -> csr_array:
-        """`B` with `x = b + B x` giving the occupancy; at discount 1, `x[recurrent]` is fixed."""
+        """`B` with `x = b + B x` giving the occupancy; at discount 1, `x[reference]` is fixed."""
         if self.discount < 1.0:
             return backwards
         matrix = backwards.copy()
-        k = self._recurrent
+        k = self._reference
         matrix.data[matrix.indptr[k] : matrix.indptr[k + 1]] = 0.0
         return matrix
 
     def _direct_values(self, residual: Array) -> Array:
+        # The reference keeps its value: in its place stands what all residuals have in common.
         system = np.eye(len(residual)) - self.discount * self.matrix.toarray()
-        if self.discount == 1.0:
-            system[:, self._recurrent] = 1.0
+        system[:, self._reference] = 1.0
         # Rows are weighed so that no pivot comes from a state with a far larger residual, whose
         # rounding would spread to states that never go there.
         size = np.abs(residual)
         weights = 1.0 / np.maximum(size, 1e-6 * float(size.mean()) + _TINY)
         x: Array = np.linalg.solve(weights[:, None] * system, weights * residual)
-        if self.discount == 1.0:
-            x[self._recurrent] = 0.0
+        x[self._reference] = 0.0
         return x
 
     def _direct_occupancy(self) -> Array:
         system = np.eye(len(self.start)) - self.discount * self.matrix.toarray().T
         right = (1.0 - self.discount) * self.start
         if self.discount == 1.0:
-            system[self._recurrent] = 1.0
-            right[self._recurrent] = 1.0
+            system[self._reference] = 1.0
+            right[self._reference] = 1.0
         d: Array = np.linalg.solve(system, right)
         return d
 
@@ -224,9 +240,9 @@ class Chain:
             return d
         system = make_system(self._occupancy_matrix(backwards))
         if self.discount == 1.0:
-            # Visits to each state between two visits to the recurrent one.
+            # Visits to each state between two visits to the reference.
             d, residual = np.zeros_like(d), np.zeros_like(d)
-            residual[self._recurrent] = 1.0
+            residual[self._reference] = 1.0
         previous = np.inf
         for _ in range(20):
             error = float(np.abs(residual).sum())
@@ -238,7 +254,7 @@ class Chain:
             d = d + system.solve(residual, 1e-3 * float(np.abs(residual).max()))
             residual = restart - d + backwards @ d
             if self.discount == 1.0:
-                residual[self._recurrent] = 1.0 - d[self._recurrent]
+                residual[self._reference] = 1.0 - d[self._reference]
         return d
 
 

@@ -44,12 +44,20 @@ class DualSearch:
     """Branch and bound over `y`; `run` returns the optimum with its bound."""
 
     def __init__(
-        self, mdp: MDP, risk: Risk, tolerance: float, scale: float, progress: Progress | None
+        self,
+        mdp: MDP,
+        risk: Risk,
+        tolerance: float,
+        progress: Progress | None = None,
+        solves: int = 0,
     ):
         self.mdp, self.risk, self.progress = mdp, risk, progress
-        self.low, self.high = float(mdp.rewards.min()), float(mdp.rewards.max())
-        self.tolerance = tolerance * scale
-        self.solves = 0
+        low, high = float(mdp.rewards.min()), float(mdp.rewards.max())
+        self.centre = 0.5 * (low + high)
+        """All numbers inside are relative to this."""
+        self.low, self.high = low - self.centre, high - self.centre
+        self.tolerance = tolerance
+        self.solves = solves
         self.best = -np.inf
         self.best_dual = self.low
         self.best_policy: Actions | None = None
@@ -65,7 +73,7 @@ class DualSearch:
             if top <= max(self.best, bound) + self.tolerance:
                 break
             if self.progress is not None:
-                self.progress(self.solves, self.best, top)
+                self.progress(self.solves, self.centre + self.best, self.centre + top)
             _, _, left, right = heapq.heappop(waiting)
             if right.y - left.y <= _NEGLIGIBLE * self.tolerance:
                 bound = max(bound, top)
@@ -76,21 +84,21 @@ class DualSearch:
                 heapq.heappush(waiting, (-self._bound(*ends), next(order), *ends))
         upper = max([bound, *(-item[0] for item in waiting[:1])])
         assert self.best_policy is not None
-        converged = upper - self.best <= 10 * self.tolerance
-        certificate = Certificate(upper, converged, tuple(self.trace), self.solves)
+        trace = tuple(self.centre + value for value in self.trace)
+        certificate = Certificate(self.centre + upper, self.tolerance, self.solves, trace)
         return describe(self.mdp, self.best_policy, self.risk, certificate)
 
     def _solved(self, y: float) -> _Solved:
         """Solve for `F(y)`; remember the policy if it is the best so far at its own best `y`."""
-        rewards = y + expected_utility(self.mdp, self.risk, y)
+        rewards = y + expected_utility(self.mdp, self.risk, self.centre + y)
         optimum = self._solve(rewards, self.best_policy)
         if optimum.upper > self.best - self.tolerance or self.best_policy is None:
             occupancy = self.mdp.occupancy(optimum.policy)
-            sample = self.mdp.reward_distribution(occupancy)
-            value = self.risk.value(*sample)
+            values, weights = self.mdp.reward_distribution(occupancy)
+            value = self.risk.value(values - self.centre, weights)
             if value > self.best:
                 self.best, self.best_policy = value, optimum.policy
-                self.best_dual = self.risk.dual(*sample)
+                self.best_dual = self.risk.dual(values - self.centre, weights)
         self.trace.append(self.best)
         return _Solved(y, optimum.upper, optimum)
 
@@ -108,10 +116,12 @@ class DualSearch:
             cheap = left.upper + rise * min(max(apex, 0.0), width)
             if cheap <= self.best + self.tolerance:
                 return cheap
-        tangents = self.mdp.expected(
-            lambda r: y + self.risk.utility(r - y) + (1.0 - self.risk.slope(r - y)) * width
-        )
+        tangents = self.mdp.expected(lambda r: self._tangents(r - self.centre - y, width)) + y
         return max(left.upper, self._solve(tangents, right.optimum.policy).upper)
+
+    def _tangents(self, t: Array, width: float) -> Array:
+        """What the tangents of `u(t - w) + w` at `w = 0` are at `w = width`."""
+        return self.risk.utility(t) + (1.0 - self.risk.slope(t)) * width
 
     def _split_point(self, left: _Solved, right: _Solved) -> float:
         """The best `y` known if it lies well inside, else the middle."""

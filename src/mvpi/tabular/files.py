@@ -5,7 +5,7 @@ A file that `MDP.save` writes holds
     format          "mvpi-mdp 1"
     indptr, indices, probabilities    the transition table in CSR form, row s * A + a
     rewards         (S, A), or one per stored transition
-    discount, start
+    discount, start    a number, and a distribution or the number of the one start state
 
 Instead of the three arrays of the table a file may hold `transitions`, `(S, A, S)`; rewards are
 then `(S, A)` or `(S, A, S)`, and `format`, `discount` (0.99) and `start` (uniform) can be left
@@ -65,6 +65,8 @@ def _assemble(arrays: dict[str, Any]) -> MDP:
         raise InputError("the array 'rewards' is missing")
     discount = _scalar(arrays["discount"]) if "discount" in arrays else 0.99
     rewards, start = arrays["rewards"], arrays.get("start")
+    if start is not None and start.ndim == 0:
+        start = start.item()
     if "transitions" in arrays:
         return MDP(arrays["transitions"], rewards, discount, start)
     for name in ("indptr", "indices", "probabilities"):

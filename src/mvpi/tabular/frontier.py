@@ -1,6 +1,6 @@
 """The efficient frontier of a finite MDP: the best mean for every variance, for all risk aversions.
 
-The lower boundary of the polygon of moments (`mvpi.tabular.polygon`), explored without pruning,
+The lower boundary of the polygon of moments (`mvpi.tabular.exploration`), explored without pruning,
 answers every mean-variance question about the MDP:
 
     best(lam)                 largest  mean - lam * variance          a corner
@@ -17,7 +17,7 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -25,9 +25,10 @@ import numpy.typing as npt
 from mvpi.errors import InputError
 from mvpi.stats import check_number
 from mvpi.tabular.bellman import Actions
+from mvpi.tabular.exploration import Exploration, explore
 from mvpi.tabular.mdp import MDP
 from mvpi.tabular.optimize import TOLERANCE, Budget, LeastVariance, Tradeoff, blend
-from mvpi.tabular.polygon import Corner, Exploration, Gap, Point, Question
+from mvpi.tabular.polygon import Corner, Gap, Question
 from mvpi.tabular.reachable import Core, reachable_core
 from mvpi.tabular.solution import Certificate, Progress, Solution, describe_moments
 
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 Array = npt.NDArray[np.float64]
 
 _PICTURE_TOLERANCE = 1e-3
-"""The dominated part of the boundary is only drawn: it is explored to this accuracy."""
+"""The dominated part of the boundary is only drawn: to this accuracy, as a share of its width."""
 
 
 def frontier(
@@ -47,17 +48,23 @@ def frontier(
 
     Args:
         mdp: the problem, discounted or average-reward.
-        tolerance: how far an undiscovered point may lie below an edge, with rewards scaled to
-            [-1, 1]. A large MDP has many corners: a coarser tolerance finds fewer of them.
-        progress: called after each risk-neutral solve.
+        tolerance: how far an undiscovered point may lie below an edge, with the rewards of a
+            risk-neutral policy scaled to [-1, 1]. A large MDP has many corners: a coarser
+            tolerance finds fewer of them.
+        progress: called while the search goes on; its bound says how far below an edge a point
+            may still lie, its best value is 0.
     """
+    tolerance = check_number(tolerance, "tolerance", at_least=0.0)
     core = reachable_core(mdp)
-    polygon = Exploration(core.mdp, tolerance, progress)
-    polygon.begin(polygon.all_farthest((-1.0, 0.0), (0.0, 1.0), (1.0, 0.0)))
+    polygon = explore(core.mdp, tolerance)
+    polygon.begin_from_calmest(leftmost=True)
     polygon.answer(LeastVariance(), tolerance)
-    calmest = min(polygon.corners(), key=lambda corner: corner.point.variance)
-    polygon.answer(_Everything(calmest.point.m), tolerance)
-    return Frontier(core, polygon)
+    corners = polygon.corners()
+    calmest = min(corners, key=lambda corner: corner.point.variance)
+    dominated = calmest.point.m - corners[0].point.m
+    question = _Everything(calmest.point.m, _PICTURE_TOLERANCE * max(dominated, 1.0))
+    polygon.answer(question, tolerance, progress)
+    return Frontier(core, polygon, tolerance)
 
 
 @dataclass(frozen=True)
@@ -65,6 +72,7 @@ class _Everything(Question):
     """Question: how deep is the deepest gap? Asked until all are shallow."""
 
     calmest_mean: float
+    picture_tolerance: float
 
     def reached(self, gap: Gap) -> float:
         return 0.0
@@ -73,7 +81,7 @@ class _Everything(Question):
         if gap.is_edge or gap.width == 0.0:
             return 0.0
         only_drawn = gap.right.point.m <= self.calmest_mean
-        return gap.depth() - (_PICTURE_TOLERANCE if only_drawn else 0.0)
+        return gap.depth() - (self.picture_tolerance if only_drawn else 0.0)
 
 
 class Frontier:
@@ -91,8 +99,8 @@ class Frontier:
     solves: int
     """Risk-neutral solves spent."""
 
-    def __init__(self, core: Core, polygon: Exploration):
-        self._core, self._polygon = core, polygon
+    def __init__(self, core: Core, polygon: Exploration, tolerance: float):
+        self._core, self._polygon, self._tolerance = core, polygon, tolerance
         self._corners = polygon.corners()
         efficient: list[Corner] = []
         for corner in reversed(self._corners):
@@ -129,12 +137,16 @@ class Frontier:
         polygon, question = self._polygon, Tradeoff(price * self._polygon.scale)
         corner = max(self._corners, key=lambda c: question.at(c.point))
         bound = max(question.bound(gap) for gap in polygon.gaps)
-        return self._solution(corner.policy, corner.point, price, polygon.mean(bound))
+        mean, variance = polygon.statistics(corner)
+        certificate = self._certificate(polygon.upper_mean(bound), polygon.scale)
+        value = mean - price * variance
+        policy = self._core.lifted(corner.policy)
+        return describe_moments(policy, mean, variance, value, certificate)
 
     def with_variance_at_most(self, limit: float) -> Solution:
         """The policy with the largest mean among those whose variance is at most `limit`."""
         limit = check_number(limit, "limit", at_least=0.0)
-        polygon, question = self._polygon, Budget(limit / self._polygon.scale**2)
+        polygon, question = self._polygon, Budget.of(limit, self._polygon)
         gap = max(polygon.gaps, key=question.reached)
         share = question.share(gap.left.point, gap.right.point)
         if share is None:
@@ -143,8 +155,9 @@ class Frontier:
                 f"reaches, got {limit:.8g}"
             )
         bound = max(question.bound(gap) for gap in polygon.gaps)
-        policy, point = blend(self._core.mdp, gap.left, gap.right, share)
-        return self._solution(policy, point, 0.0, polygon.mean(bound))
+        policy, mean, variance = blend(polygon, gap.left, gap.right, share)
+        certificate = self._certificate(polygon.upper_mean(bound), polygon.scale)
+        return describe_moments(self._core.lifted(policy), mean, variance, mean, certificate)
 
     def with_mean_at_least(self, target: float) -> Solution:
         """The policy with the smallest variance among those whose mean is at least `target`.
@@ -160,18 +173,20 @@ class Frontier:
                 f"target must be <= {self.means[-1]:.8g}, the largest mean any policy reaches, "
                 f"got {target:.8g}"
             )
-        candidates = [(c.policy, c.point) for c in self._corners if c.point.m >= m - slack]
+        corner = min(
+            (corner for corner in self._corners if corner.point.m >= m - slack),
+            key=lambda corner: corner.point.variance,
+        )
+        candidates = [blend(polygon, corner, corner, 0.0)]
         for gap in polygon.gaps:
             if gap.left.point.m < m < gap.right.point.m:
                 share = (m - gap.left.point.m) / gap.width
-                candidates.append(blend(self._core.mdp, gap.left, gap.right, share))
-        policy, point = min(candidates, key=lambda candidate: candidate[1].variance)
-        bound = max(_least_variance_from(gap, m) for gap in polygon.gaps)
-        variance = polygon.variance(point)
-        certificate = Certificate(max(polygon.scale**2 * bound, -variance), solves=self.solves)
-        mean = polygon.mean(point.m)
+                candidates.append(blend(polygon, gap.left, gap.right, share))
+        policy, mean, variance = min(candidates, key=lambda candidate: candidate[2])
+        bound = min(max(_least_variance_from(gap, m) for gap in polygon.gaps), 0.0)
+        certificate = self._certificate(polygon.scale**2 * bound, polygon.scale**2)
         whole = self._core.lifted(policy)
-        return describe_moments(whole, mean, variance, 0.0, certificate, value=-variance)
+        return describe_moments(whole, mean, variance, 0.0 - variance, certificate)
 
     def curve(self, points_per_edge: int = 20) -> tuple[Array, Array]:
         """Means and variances along the whole boundary, dominated part included, by mean."""
@@ -197,6 +212,8 @@ class Frontier:
         """
         from mvpi.tabular.frontier_plot import draw
 
+        if spread not in ("variance", "standard deviation"):
+            raise InputError(f"spread must be 'variance' or 'standard deviation', got {spread!r}")
         return draw(self, path, spread, axes)
 
     def __len__(self) -> int:
@@ -218,12 +235,8 @@ class Frontier:
         gained = self.means[higher] - self.means[lower]
         return float(gained / (self.variances[higher] - self.variances[lower]))
 
-    def _solution(
-        self, policy: npt.NDArray[Any], point: Point, price: float, bound: float
-    ) -> Solution:
-        mean, variance = self._polygon.mean(point.m), self._polygon.variance(point)
-        certificate = Certificate(bound, solves=self.solves)
-        return describe_moments(self._core.lifted(policy), mean, variance, price, certificate)
+    def _certificate(self, bound: float, unit: float) -> Certificate:
+        return Certificate(bound, self._tolerance * unit, self.solves)
 
 
 def _least_variance_from(gap: Gap, m: float) -> float:

@@ -32,6 +32,8 @@ Policy = npt.NDArray[Any]
 """`(S,)` whole numbers, an action per state, or `(S, A)` probabilities."""
 
 _SUM_TOLERANCE = 1e-6
+_LARGEST_REWARD = 1e150
+"""The square of a larger one overflows."""
 
 
 class MDP:
@@ -89,18 +91,19 @@ class MDP:
     ) -> MDP:
         """An MDP from its stored form: see the attributes `transitions` and `rewards`.
 
-        The fastest way in for large models: nothing is rearranged.
+        The fastest way in for large models: nothing is rearranged. A next state may be stored
+        more than once, with a reward of its own each; stored probabilities of 0 are left out.
         """
         try:
             matrix = csr_array(transitions, dtype=np.float64, copy=True)
             matrix.check_format(full_check=True)
         except (TypeError, ValueError) as error:
             raise InputError(f"transitions must be a sparse matrix in CSR form: {error}") from None
-        pairs, n_states = matrix.shape
-        if n_states == 0 or pairs == 0 or pairs % n_states:
+        if matrix.ndim != 2 or 0 in matrix.shape or matrix.shape[0] % matrix.shape[1]:
             raise InputError(
                 f"transitions must have shape (S * A, S) with row s * A + a, got {matrix.shape}"
             )
+        pairs, n_states = matrix.shape
         n_actions = pairs // n_states
         _check_probabilities(matrix, n_actions, canonical=False)
         values = _float_array(rewards, "rewards")
@@ -110,6 +113,9 @@ class MDP:
                 f"transition, ({matrix.nnz},), got {values.shape}"
             )
         _check_rewards(values)
+        if values.ndim == 1:
+            values = values[matrix.data > 0]
+        matrix.eliminate_zeros()
         self = cls.__new__(cls)
         self._set(matrix, values, n_actions, discount, start)
         return self
@@ -186,6 +192,11 @@ class MDP:
             return self.rewards.ravel(), occupancy.ravel()
         per_row = np.repeat(occupancy.ravel(), np.diff(self.transitions.indptr))
         return self.rewards, per_row * self.transitions.data
+
+    def rewards_paid_by(self, policy: Policy) -> Array:
+        """All rewards that a checked policy can be paid, in whatever state."""
+        values, shares = self.reward_distribution(self.pairs_of(policy))
+        return values[shares > 0]
 
     def expected(self, function: Callable[[Array], Array]) -> Array:
         """`E[function(r) | s, a]`, `(S, A)`: never a function of the mean reward."""
@@ -372,12 +383,13 @@ def _reward_values(rewards: Any, matrix: csr_array, shape: tuple[int, int]) -> A
 
 
 def _check_rewards(rewards: Array) -> None:
-    bad = np.argwhere(~np.isfinite(rewards))
+    bad = np.argwhere(~(np.abs(rewards) <= _LARGEST_REWARD))
     if len(bad):
         where = tuple(int(i) for i in bad[0])
         raise InputError(
-            f"rewards must be finite: rewards{list(where)} is {rewards[where]}; give an action "
-            "that is not allowed a large finite cost instead"
+            f"rewards must be finite and at most {_LARGEST_REWARD:g} in size: "
+            f"rewards{list(where)} is {rewards[where]}; an action that is not allowed can be given "
+            "a cost far above all others, such as 1e6"
         )
 
 

@@ -1,7 +1,7 @@
 """The global optimum of a risk measure over all policies of a finite MDP, with a certificate.
 
 Mean-variance, and the mean under a variance budget, are answered on the polygon of moments
-(`mvpi.tabular.polygon`): `m - lam (q - m^2)` is convex in `(m, q)`, so a corner is optimal.
+(`mvpi.tabular.exploration`): `m - lam (q - m^2)` is convex in `(m, q)`, so a corner is optimal.
 
 Any other measure is a search over its dual variable (`mvpi.tabular.dual_search`). For the
 entropic measure the best policy is the same for all `y`: one solve.
@@ -10,18 +10,21 @@ entropic measure the best policy is the same for all `y`: one solve.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from mvpi.errors import InputError
 from mvpi.risk import Entropic, MeanVariance, Risk, VarianceBudget, as_risk
+from mvpi.stats import check_number
 from mvpi.tabular.dual_search import DualSearch
+from mvpi.tabular.exploration import FAR, Exploration, explore
 from mvpi.tabular.mdp import MDP
-from mvpi.tabular.polygon import Answer, Corner, Exploration, Gap, Line, Point, Question, Units
+from mvpi.tabular.polygon import Answer, Corner, Gap, Line, Point, Question, unit
 from mvpi.tabular.reachable import reachable_core
 from mvpi.tabular.solution import (
     Certificate,
@@ -34,11 +37,15 @@ from mvpi.tabular.solution import (
 from mvpi.tabular.solve import expected_utility, solve
 
 Array = npt.NDArray[np.float64]
+T = TypeVar("T")
 
 TOLERANCE = 1e-9
 """Default largest gap between value and bound, as a share of half the range of the rewards."""
 
 _ROUNDING = 1e-13
+"""A variance this little above its limit, in scaled units, is within it."""
+_CHANGES_OF_UNITS = 3
+"""How often a policy with rewards far from those of the largest mean is looked at in its units."""
 _ENTROPIC_ROUNDING = 1e-12
 """`1 - beta h` is not known better than this, which matters when it is small."""
 
@@ -57,8 +64,9 @@ def optimize(
         risk: any risk measure, or a number for `MeanVariance`. For a `VarianceBudget` the best
             policy may have to mix two; it then comes as `(S, A)` probabilities.
         tolerance: the gap to the upper bound at which to stop, as a share of half the range of
-            the rewards.
-        progress: called after each risk-neutral solve; see `mvpi.tabular.Progress`.
+            the rewards that a risk-neutral policy is paid. `converged` says whether the gap is
+            at most ten times that.
+        progress: called while the search goes on; see `mvpi.tabular.Progress`.
 
     >>> import mvpi
     >>> mdp = mvpi.examples.four_state()
@@ -66,38 +74,42 @@ def optimize(
     >>> round(solution.value, 6), round(solution.upper_bound, 6), int(solution.policy[0])
     (-1.380623, -1.380623, 1)
     """
+    tolerance = check_number(tolerance, "tolerance", at_least=0.0)
     core = reachable_core(mdp)
     solution = _optimum(core.mdp, as_risk(risk), tolerance, progress)
     return replace(solution, policy=core.lifted(solution.policy))
 
 
 def _optimum(mdp: MDP, risk: Risk, tolerance: float, progress: Progress | None) -> Solution:
+    polygon = explore(mdp, tolerance)
     if isinstance(risk, VarianceBudget):
-        return _best_under_budget(mdp, risk.limit, tolerance, progress)
+        return _best_under_budget(polygon, risk, tolerance, progress)
     if isinstance(risk, MeanVariance | Entropic) and risk.risk_aversion == 0:
-        return _risk_neutral(mdp, tolerance)
+        return _risk_neutral(polygon, tolerance)
     if isinstance(risk, MeanVariance):
-        return _best_tradeoff(mdp, risk.risk_aversion, tolerance, progress)
+        return _best_tradeoff(polygon, risk, tolerance, progress)
     if isinstance(risk, Entropic):
-        return _best_entropic(mdp, risk, tolerance)
-    scale = _neutral_corner(mdp, tolerance)[0].scale
-    return DualSearch(mdp, risk, tolerance, scale, progress).run()
+        return _best_entropic(polygon, risk, tolerance)
+    return DualSearch(mdp, risk, tolerance * polygon.scale, progress, polygon.solves).run()
 
 
 @dataclass(frozen=True)
 class Tradeoff(Question):
-    """Question: the largest `m - price * variance`."""
+    """Question: the largest `m - price * variance`, where nothing has less variance than 0."""
 
     price: float
 
     def at(self, point: Point) -> float:
-        return point.m - self.price * point.variance
+        return point.m - self.price * max(point.variance, 0.0)
 
     def reached(self, gap: Gap) -> float:
         return max(self.at(gap.left.point), self.at(gap.right.point))
 
     def bound(self, gap: Gap) -> float:
-        return max(self.at(point) for point in gap.outline())
+        """Where the outline has a variance above 0, it is convex: the ends of that part count."""
+        outline = gap.outline()
+        steady = max(Budget(0.0, slack=0.0).largest_mean(*ends) for ends in pairwise(outline))
+        return max(steady, *map(self.at, outline))
 
     def direction(self, gap: Gap) -> tuple[float, float] | None:
         """An optimum where the bound is reached would be farthest along the gradient there."""
@@ -113,7 +125,7 @@ class LeastVariance(Question):
         return max(-gap.left.point.variance, -gap.right.point.variance)
 
     def bound(self, gap: Gap) -> float:
-        return max(-point.variance for point in gap.outline())
+        return min(max(-point.variance for point in gap.outline()), 0.0)
 
 
 @dataclass(frozen=True)
@@ -121,16 +133,22 @@ class Budget(Question):
     """Question: the largest mean with a variance of at most `limit`; -inf where there is none."""
 
     limit: float
+    slack: float = _ROUNDING
+
+    @classmethod
+    def of(cls, variance: float, polygon: Exploration) -> Budget:
+        """The question for a limit in the units of the rewards."""
+        return cls(variance / polygon.scale / polygon.scale)
 
     def share(self, left: Point, right: Point) -> float | None:
         """How far one can go from `left` towards `right` within the limit; None: not at all.
 
         The variance along a segment is concave in the share of the right end.
         """
-        if right.variance <= self.limit + _ROUNDING:
+        if right.variance <= self.limit + self.slack:
             return 1.0
         spare = self.limit - left.variance
-        if spare < -_ROUNDING:
+        if spare < -self.slack:
             return None
         spare = max(spare, 0.0)
         width = right.m - left.m
@@ -155,59 +173,77 @@ def _gradient_direction(price: float, mean: float) -> tuple[float, float]:
     A very steep one is rounded to the vertical.
     """
     slope = 1 / max(price, 1e-300) + 2.0 * mean
-    return (1.0, 0.0) if slope > 1e5 else _unit(slope)
+    return (1.0, 0.0) if slope > 1e5 else unit(slope)
 
 
-def _unit(slope: float) -> tuple[float, float]:
-    length = math.hypot(slope, 1.0)
-    return slope / length, 1.0 / length
-
-
-def blend(mdp: MDP, left: Corner, right: Corner, share: float) -> tuple[npt.NDArray[Any], Point]:
-    """The policy that is `share` of the way from one corner to the next, and its moments."""
+def blend(
+    polygon: Exploration, left: Corner, right: Corner, share: float
+) -> tuple[npt.NDArray[Any], float, float]:
+    """The policy that is `share` of the way between two corners, its mean and its variance."""
     if share <= 1e-12:
-        return left.policy, left.point
+        return left.policy, *polygon.statistics(left)
     if share >= 1 - 1e-12:
-        return right.policy, right.point
-    point = Point(
-        left.point.m + share * (right.point.m - left.point.m),
-        left.point.q + share * (right.point.q - left.point.q),
-    )
-    return mixture(mdp, (left.policy, right.policy), (1 - share, share)), point
+        return right.policy, *polygon.statistics(right)
+    (start, start_variance), (end, end_variance) = map(polygon.statistics, (left, right))
+    within = (1 - share) * start_variance + share * end_variance
+    between = share * (1 - share) * (end - start) ** 2
+    policy = mixture(polygon.mdp, (left.policy, right.policy), (1 - share, share))
+    return policy, start + share * (end - start), within + between
 
 
-def _neutral_corner(
-    mdp: MDP, tolerance: float, progress: Progress | None = None
-) -> tuple[Exploration, Corner, Line]:
-    """The largest mean, in units of the rewards that a risk-neutral policy is paid.
+def _risk_neutral(polygon: Exploration, tolerance: float) -> Solution:
+    corner, _ = polygon.top
+    answer = Answer(corner.point.m, corner.point.m, [corner.point.m])
+    mean, variance = polygon.statistics(corner)
+    certificate = _certificate(polygon, answer, tolerance)
+    return describe_moments(corner.policy, mean, variance, mean, certificate)
 
-    Rewards it never sees, such as the huge cost of an action that is not allowed, would make
-    units in which nothing else could be told apart.
+
+def _in_own_units(
+    polygon: Exploration, search: Callable[[Exploration], tuple[T, Corner]], tolerance: float
+) -> list[T]:
+    """What `search` finds, once, or again and again while the corner it ends at is far away.
+
+    Variances are differences of moments, and far away these leave few digits of them: then the
+    search is repeated in units of the rewards that are paid there.
     """
-    rewards = mdp.expected(lambda r: r)
-    optimum = solve(mdp, rewards, tolerance=tolerance * Units.of(mdp.rewards).scale)
-    values, shares = mdp.reward_distribution(mdp.pairs_of(optimum.policy))
-    polygon = Exploration(mdp, tolerance, progress, Units.of(values[shares > 0]))
-    corner, line = polygon.farthest(1.0, 0.0, near=[polygon.corner(optimum)], tolerance=tolerance)
-    return polygon, corner, line
-
-
-def _risk_neutral(mdp: MDP, tolerance: float) -> Solution:
-    polygon, corner, line = _neutral_corner(mdp, tolerance)
-    mean = polygon.mean(corner.point.m)
-    certificate = Certificate(polygon.mean(line.h), trace=(mean,), solves=1)
-    return describe_moments(corner.policy, mean, polygon.variance(corner.point), 0.0, certificate)
+    found: list[T] = []
+    for _ in range(_CHANGES_OF_UNITS):
+        result, corner = search(polygon)
+        found.append(result)
+        if abs(corner.point.m) <= FAR:
+            break
+        polygon = Exploration(polygon.mdp, corner.policy, tolerance, solves=polygon.solves)
+    return found
 
 
 def _best_tradeoff(
-    mdp: MDP, risk_aversion: float, tolerance: float, progress: Progress | None
+    polygon: Exploration, risk: MeanVariance, tolerance: float, progress: Progress | None
 ) -> Solution:
+    def search(polygon: Exploration) -> tuple[tuple[Certificate, Corner, float, float], Corner]:
+        question = Tradeoff(risk.risk_aversion * polygon.scale)
+        _begin_tradeoff(polygon, question)
+        answer = polygon.answer(question, tolerance, _in_rewards(polygon, progress))
+        corner = max(polygon.corners(), key=lambda c: question.at(c.point))
+        certificate = _certificate(polygon, answer, tolerance)
+        return (certificate, corner, *polygon.statistics(corner)), corner
+
+    def value(mean: float, variance: float) -> float:
+        return mean - risk.risk_aversion * variance
+
+    found = _in_own_units(polygon, search, tolerance)
+    bound = min(certificate.upper_bound for certificate, *_ in found)
+    certificate = replace(found[-1][0], upper_bound=bound)
+    _, corner, mean, variance = max(found, key=lambda one: value(*one[2:]))
+    return describe_moments(corner.policy, mean, variance, value(mean, variance), certificate)
+
+
+def _begin_tradeoff(polygon: Exploration, question: Tradeoff) -> None:
     """The optimum's mean is at least the value of any policy and at most the largest mean.
 
     From the largest mean, two steps along the gradient give a policy worth comparing with.
     """
-    polygon, top, top_line = _neutral_corner(mdp, tolerance, progress)
-    question = Tradeoff(risk_aversion * polygon.scale)
+    top, top_line = polygon.top
     right = _gradient_direction(question.price, top_line.h)
     end, end_line = polygon.farthest(*right, near=[top])
     known, begun = [top, end], [(end, end_line)]
@@ -217,75 +253,82 @@ def _best_tradeoff(
         known.append(begun[0][0])
     left = _gradient_direction(question.price, max(question.at(c.point) for c in known))
     if left == right:
-        left = _unit(1e5)
+        left = unit(1e5)
     polygon.begin([polygon.farthest(*left, near=known), *begun])
-    answer = polygon.answer(question, tolerance)
-    corner = max(polygon.corners(), key=lambda c: question.at(c.point))
-    return describe_moments(
-        corner.policy,
-        polygon.mean(corner.point.m),
-        polygon.variance(corner.point),
-        risk_aversion,
-        _certificate(polygon, answer, tolerance),
-    )
 
 
 def _best_under_budget(
-    mdp: MDP, limit: float, tolerance: float, progress: Progress | None
+    polygon: Exploration, risk: VarianceBudget, tolerance: float, progress: Progress | None
 ) -> Solution:
-    polygon = Exploration(mdp, tolerance, progress)
-    polygon.begin(polygon.all_farthest(_unit(-2.0), (1.0, 0.0)))
-    question = Budget(limit / polygon.scale**2)
-    answer = polygon.answer(question, tolerance)
-    if answer.best == -math.inf:
-        least = -polygon.answer(LeastVariance(), tolerance).best * polygon.scale**2
-        raise InputError(
-            f"limit must be >= {least:.8g}, the least variance any policy reaches, got {limit:.8g}"
-        )
-    gap = max(polygon.gaps, key=question.reached)
-    share = question.share(gap.left.point, gap.right.point) or 0.0
-    policy, point = blend(mdp, gap.left, gap.right, share)
-    return describe_moments(
-        policy,
-        polygon.mean(point.m),
-        polygon.variance(point),
-        0.0,
-        _certificate(polygon, answer, tolerance),
+    def search(polygon: Exploration) -> tuple[Solution | InputError, Corner]:
+        polygon.begin_from_calmest()
+        question = Budget.of(risk.limit, polygon)
+        answer = polygon.answer(question, tolerance, _in_rewards(polygon, progress))
+        if answer.best == -math.inf:
+            return _budget_too_small(polygon, risk.limit, tolerance)
+        gap = max(polygon.gaps, key=question.reached)
+        share = question.share(gap.left.point, gap.right.point) or 0.0
+        policy, mean, variance = blend(polygon, gap.left, gap.right, share)
+        certificate = _certificate(polygon, answer, tolerance)
+        return describe_moments(policy, mean, variance, mean, certificate), gap.left
+
+    found = _in_own_units(polygon, search, tolerance)[-1]
+    if isinstance(found, InputError):
+        raise found
+    return found
+
+
+def _budget_too_small(
+    polygon: Exploration, limit: float, tolerance: float
+) -> tuple[InputError, Corner]:
+    polygon.answer(LeastVariance(), tolerance)
+    calmest = min(polygon.corners(), key=lambda corner: corner.point.variance)
+    error = InputError(
+        f"limit must be >= {polygon.variance(calmest.point):.8g}, the least variance any policy "
+        f"reaches, got {limit:.8g}"
     )
+    return error, calmest
+
+
+def _in_rewards(polygon: Exploration, progress: Progress | None) -> Progress | None:
+    if progress is None:
+        return None
+    return lambda solves, best, bound: progress(solves, polygon.mean(best), polygon.mean(bound))
 
 
 def _certificate(polygon: Exploration, answer: Answer, tolerance: float) -> Certificate:
     return Certificate(
-        upper_bound=polygon.mean(answer.bound + _ROUNDING),
-        converged=answer.bound - answer.best <= 10 * tolerance,
-        trace=tuple(map(polygon.mean, answer.trace)),
+        upper_bound=polygon.upper_mean(answer.bound),
+        tolerance=tolerance * polygon.scale,
         solves=polygon.solves,
+        trace=tuple(map(polygon.mean, answer.trace)),
     )
 
 
-def _best_entropic(mdp: MDP, risk: Entropic, tolerance: float) -> Solution:
+def _best_entropic(polygon: Exploration, risk: Entropic, tolerance: float) -> Solution:
     """All `y` have the same best policy; a good `y` only keeps the exponents in range.
 
     With `h` an upper bound on `E[u(R - y)]`, the value is at most `y - log(1 - beta h) / beta`.
     """
-    beta = risk.risk_aversion
+    mdp, scale, beta = polygon.mdp, polygon.scale, risk.risk_aversion
     y = float(mdp.rewards.min())
-    scale = _neutral_corner(mdp, tolerance)[0].scale
+    accuracy = 0.1 * tolerance * min(scale, 1.0 / beta)
+    rounding = _ENTROPIC_ROUNDING * min(1.0, beta * float(np.ptp(mdp.rewards)))
     bound, policy = math.inf, None
     trace: list[float] = []
     while len(trace) < 30:
         rewards = expected_utility(mdp, risk, y)
-        optimum = solve(mdp, rewards, policy=policy, tolerance=0.1 * tolerance * scale)
+        optimum = solve(mdp, rewards, policy=policy, tolerance=accuracy)
         policy = optimum.policy
-        rest = 1.0 - beta * optimum.upper - _ENTROPIC_ROUNDING
-        if rest > 0:
-            bound = min(bound, y - math.log(rest) / beta)
+        share = beta * optimum.upper + rounding
+        if share < 1.0:
+            bound = min(bound, y - math.log1p(-share) / beta)
         value = risk.dual(*mdp.reward_distribution(mdp.occupancy(policy)))
         trace.append(value)
         if beta * abs(value - y) < 1.0:
             break
         y = value
     assert policy is not None
-    converged = bound - value <= 10 * tolerance * scale
-    certificate = Certificate(bound, converged, tuple(trace), len(trace))
+    solves = polygon.solves + len(trace)
+    certificate = Certificate(bound, tolerance * scale, solves, tuple(trace))
     return describe(mdp, policy, risk, certificate)

@@ -11,6 +11,7 @@ one.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
@@ -56,8 +57,8 @@ def iterate(
     """Mean-variance policy iteration around any evaluation and any improvement.
 
     Args:
-        evaluate: takes a policy, returns the rewards of its steps: a sample, or a pair
-            `(rewards, weights)`, such as all possible rewards and their probabilities.
+        evaluate: takes a policy, returns the rewards of its steps: a sample (no tuple), or the
+            tuple `(rewards, weights)`, such as all possible rewards and their probabilities.
         improve: takes a policy and `y`, returns a policy that is better (or best) for the
             reward `risk.augment(r, y)`. Any risk-neutral method will do.
         policy: where to start; any object.
@@ -91,8 +92,7 @@ def iterate(
         )
 
     def measured(candidate: P) -> tuple[float, float]:
-        sample = evaluate(candidate)
-        rewards, weights = sample if isinstance(sample, tuple) else (sample, None)
+        rewards, weights = _sample(evaluate(candidate))
         return risk.value(rewards, weights), risk.dual(rewards, weights)
 
     value, y = measured(policy)
@@ -110,6 +110,18 @@ def iterate(
         if value > best[1]:
             best = (policy, value, y)
     return Iteration(best[0], best[1], best[2], tuple(trace), converged)
+
+
+def _sample(evaluated: Sample) -> tuple[npt.ArrayLike, npt.ArrayLike | None]:
+    """Rewards and their weights, as `evaluate` has returned them."""
+    if not isinstance(evaluated, tuple):
+        return evaluated, None
+    if len(evaluated) != 2 or np.ndim(evaluated[0]) == 0:
+        raise InputError(
+            "evaluate must return rewards, or a tuple of two arrays (rewards, weights), got a "
+            f"tuple of {len(evaluated)}: return a sample of rewards as a list or an array"
+        )
+    return evaluated
 
 
 def policy_iteration(mdp: MDP, risk: Risk | float, policy: npt.ArrayLike | None = None) -> Solution:
@@ -130,12 +142,13 @@ def policy_iteration(mdp: MDP, risk: Risk | float, policy: npt.ArrayLike | None 
         start = mdp.checked_policy(policy)
     core = reachable_core(mdp)
     mdp, start = core.mdp, core.restricted(start)
-    # In units of the rewards: near y the utility has slope 1, wherever else it may fall to.
-    tolerance = _RELATIVE_TOLERANCE * float(np.abs(mdp.rewards).max())
-    solves = 0
+    solves, paid = 0, 0.0
 
     def evaluate(candidate: Policy) -> Sample:
-        return mdp.reward_distribution(mdp.occupancy(candidate))
+        nonlocal paid
+        rewards, shares = mdp.reward_distribution(mdp.occupancy(candidate))
+        paid = float(np.abs(rewards) @ shares)
+        return rewards, shares
 
     def improve(candidate: Policy, y: float) -> Policy:
         nonlocal solves
@@ -145,10 +158,12 @@ def policy_iteration(mdp: MDP, risk: Risk | float, policy: npt.ArrayLike | None 
             mdp,
             rewards,
             policy=candidate if candidate.ndim == 1 else None,
-            tolerance=tolerance,
+            # In units of what is paid: near y the utility has slope 1, and a huge cost elsewhere,
+            # such as that of an action that is not allowed, says nothing.
+            tolerance=_RELATIVE_TOLERANCE * paid,
         ).policy
 
-    found = iterate(evaluate, improve, start, risk, tolerance=tolerance)
-    certificate = Certificate(converged=found.converged, trace=found.trace, solves=solves)
+    found = iterate(evaluate, improve, start, risk)
+    certificate = Certificate(math.inf, math.inf, solves, found.trace)
     solution = describe(mdp, found.policy, risk, certificate)
-    return replace(solution, policy=core.lifted(solution.policy))
+    return replace(solution, policy=core.lifted(solution.policy), converged=found.converged)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -17,11 +16,13 @@ from mvpi.tabular.mdp import MDP
 
 Array = npt.NDArray[np.float64]
 
+_ROUNDING = 1e-14
+"""A value is not known better than to this share of it."""
 _WALK = 1e-8
 """Share of time spent on walks between places that a mixture would otherwise keep apart."""
 
 Progress = Callable[[int, float, float], None]
-"""Called after each risk-neutral solve with: solves so far, best value, upper bound."""
+"""Called while a search goes on with: risk-neutral solves so far, best value, upper bound."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +45,8 @@ class Solution:
     """The best `y` of this policy."""
     upper_bound: float
     converged: bool
-    """Whether the method ended by its own criterion rather than at a limit."""
+    """Whether the gap to the bound is as small as was asked for; of a method that only climbs,
+    whether it ended by its own criterion rather than at a limit."""
     trace: tuple[float, ...]
     """The best value after each iteration (`policy_iteration`) or risk-neutral solve."""
     solves: int
@@ -69,10 +71,11 @@ class Solution:
 class Certificate:
     """How an answer was found and how far off it can be; see `Solution`."""
 
-    upper_bound: float = math.inf
-    converged: bool = True
+    upper_bound: float
+    tolerance: float
+    """The gap to the bound that was asked for; ten times that, or rounding, will do."""
+    solves: int
     trace: tuple[float, ...] = ()
-    solves: int = 0
 
 
 def describe(mdp: MDP, policy: npt.NDArray[Any], risk: Risk, certificate: Certificate) -> Solution:
@@ -89,16 +92,9 @@ def describe(mdp: MDP, policy: npt.NDArray[Any], risk: Risk, certificate: Certif
 
 
 def describe_moments(
-    policy: npt.NDArray[Any],
-    mean: float,
-    variance: float,
-    risk_aversion: float,
-    certificate: Certificate,
-    value: float | None = None,
+    policy: npt.NDArray[Any], mean: float, variance: float, value: float, certificate: Certificate
 ) -> Solution:
-    """The `Solution` for a policy of known mean and variance, at a price for variance."""
-    if value is None:
-        value = mean - risk_aversion * variance
+    """The `Solution` for a policy of known mean and variance."""
     return _solution(policy, certificate, mean=mean, variance=variance, value=value, dual=mean)
 
 
@@ -107,11 +103,13 @@ def _solution(
 ) -> Solution:
     answer = policy.copy()
     answer.flags.writeable = False
+    upper_bound = max(certificate.upper_bound, value)
+    allowed = max(10.0 * certificate.tolerance, _ROUNDING * abs(value))
     return Solution(
         policy=answer,
         value=value,
-        upper_bound=max(certificate.upper_bound, value),
-        converged=certificate.converged,
+        upper_bound=upper_bound,
+        converged=upper_bound - value <= allowed,
         trace=certificate.trace,
         solves=certificate.solves,
         **statistics,

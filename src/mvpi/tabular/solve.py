@@ -39,6 +39,7 @@ from mvpi.tabular.chain import (
     DIRECT_UP_TO,
     Chain,
     NotUnichain,
+    Values,
     closed_classes,
     with_sorted_indices,
 )
@@ -74,6 +75,7 @@ class Optimum:
 
     policy: Actions
     values: Array
+    """State values, but for a constant."""
     lower: float
     upper: float
     chain: Chain | None = None
@@ -85,7 +87,7 @@ def solve(
     rewards: Array,
     *,
     policy: Actions | None = None,
-    values: Array | None = None,
+    values: Values | None = None,
     tolerance: float = 1e-10,
 ) -> Optimum:
     """The best policy of `mdp` when pair `(s, a)` pays `rewards[s, a]`.
@@ -94,17 +96,22 @@ def solve(
         mdp: gives transitions, discount and start; its own rewards are not used.
         rewards: `(S, A)`.
         policy: a policy to start from; it is kept where nothing is better.
-        values: state values to start from; those of `policy` when left out.
+        values: relative values to start from; those of `policy` when left out.
         tolerance: stop when `upper - lower` is at most this (or as small as rounding allows).
     """
     if mdp.discount == 1.0 and len(mdp.closed_classes) > 1:
         raise NotUnichain("the MDP", mdp.closed_classes)
     actions = np.zeros(mdp.n_states, np.int64) if policy is None else policy.copy()
     states = np.arange(mdp.n_states)
+    local = is_local(mdp)
+    slow = mdp.discount == 1.0 or local
+    improvements = _IMPROVEMENTS if values is None and not slow else 0
+    if policy is not None and values is None:
+        values = mdp.chain(actions).evaluate_relative(rewards[states, actions], tolerance)
+    evaluated, offset = values is not None, 0.0
     if values is not None:
-        v = values.copy()
-    elif policy is not None:
-        v = mdp.chain(actions).evaluate(rewards[states, actions], tolerance).values
+        v, offset = values.values.copy(), values.gain
+        rewards = rewards - offset
     elif mdp.discount < 1.0 and mdp.n_states > DIRECT_UP_TO:
         v = spread_news(mdp, rewards)
     else:
@@ -113,10 +120,6 @@ def solve(
     sweeps = 0
     smallest, last, stalled, joins = np.inf, np.inf, 0, 0
     limit, gain = _FIRST_LIMIT, -np.inf
-    local = is_local(mdp)
-    slow = mdp.discount == 1.0 or local
-    improvements = _IMPROVEMENTS if values is None and not slow else 0
-    evaluated = policy is not None or values is not None
     chain: Chain | None = None
     spans: list[float] = []
     for _ in range(_ITERATIONS):
@@ -174,16 +177,20 @@ def solve(
                 limit *= 2
             if mdp.discount < 1.0 and not local:
                 sweeps = -(-chain.slowness // _KRYLOV_PER_SWEEP)
-        if mdp.discount == 1.0:
-            v -= v[0]
+        # What all values share moves to the rewards: digits are kept for how values differ.
+        common = float(mdp.start @ v)
+        if abs(common) > float(np.ptp(v)):
+            v -= common
+            offset += (1.0 - mdp.discount) * common
+            rewards = rewards - (1.0 - mdp.discount) * common
     else:
         raise NoConvergence(f"no convergence after {_ITERATIONS} policy improvements")
     if mdp.discount == 1.0:
         actions, chain = _joined(mdp, actions, rewards, insist=True), None
     elif counted is not _ALL:
         high = _bound_with_outliers(mdp, rewards, v, actions.copy(), noise, counted)
-    base = (1.0 - mdp.discount) * float(mdp.start @ v)
-    return Optimum(actions, v, base + low, base + high, chain)
+    base = offset + (1.0 - mdp.discount) * float(mdp.start @ v)
+    return Optimum(actions, v, base + low, base + high + floor, chain)
 
 
 def expected_utility(mdp: MDP, risk: Risk, y: float) -> Array:
@@ -247,8 +254,8 @@ def _joined(mdp: MDP, policy: Actions, rewards: Array, insist: bool = False) -> 
     richest = max(classes, key=pay.__getitem__)
     if insist and pay[richest] > pay[best] + 1e-9 * max(1.0, abs(pay[best])):
         raise InputError(
-            f"the largest average reward seems to depend on the start state: {pay[richest]:.8g} "
-            f"in state {richest}, to which there is no way back, {pay[best]:.8g} elsewhere; "
+            "the best average reward, or a risk-averse one, seems to depend on the start state: "
+            f"state {richest}, to which there is no way back, pays more than all others; "
             "discount=1 needs an MDP in which it does not: use a discount below 1"
         )
     chosen = policy.copy()
