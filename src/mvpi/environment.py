@@ -10,7 +10,6 @@ from __future__ import annotations
 import copy
 import json
 import math
-import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
+from mvpi.descriptions import lasting
 from mvpi.envs import Task
 from mvpi.errors import EnvironmentFailure, InputError
 from mvpi.spaces import Spaces
@@ -75,7 +75,7 @@ class Made:
             return {"id": self.make.id, "action_noise": float(self.make.action_noise)}
         if isinstance(self.make, partial):
             inner = Made(self.make.func).record
-            return inner | {"arguments": _lasting(repr((self.make.args, self.make.keywords)))}
+            return inner | {"arguments": lasting(repr((self.make.args, self.make.keywords)))}
         name = getattr(self.make, "__qualname__", type(self.make).__qualname__)
         return {"function": f"{getattr(self.make, '__module__', '')}.{name}"}
 
@@ -109,16 +109,11 @@ class Given:
 
 def _recipe(env: Env) -> dict[str, Any]:
     """An environment's name, and how it was made as far as Gymnasium knows."""
-    name = {"env": _lasting(str(env))}
+    name = {"env": lasting(str(env))}
     try:
         return name if env.spec is None else name | {"spec": json.loads(env.spec.to_json())}
     except (TypeError, ValueError):  # a wrapper with arguments that JSON cannot hold
         return name
-
-
-def _lasting(text: str) -> str:
-    """A description without addresses in memory, which change from process to process."""
-    return re.sub(r" at 0x[0-9a-f]+", "", text)
 
 
 def as_source(env: str | Env | Callable[[], Env]) -> Source:

@@ -32,6 +32,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mvpi import stats
+from mvpi.descriptions import lasting
 from mvpi.errors import InputError
 from mvpi.stats import check_level, check_number
 
@@ -260,7 +261,7 @@ def risk_text(risk: Risk) -> str:
             return f"entropic:{beta!r}"
         case VarianceBudget(limit=limit, risk_aversion=price):
             return f"budget:{limit!r}:{price!r}"
-    return repr(risk)
+    return lasting(repr(risk))
 
 
 def parse_risk(text: str) -> Risk:

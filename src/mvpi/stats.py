@@ -87,9 +87,12 @@ def quantile(values: npt.ArrayLike, level: float, weights: npt.ArrayLike | None 
     20.0
     """
     x, w = distribution(values, weights)
+    wanted = check_level(level) * (1.0 - 1e-12)
+    if w is None:
+        place = max(math.ceil(wanted * x.size), 1) - 1
+        return float(np.partition(x, place)[place])
     order = np.argsort(x, kind="stable")
-    share = np.arange(1, x.size + 1) / x.size if w is None else np.cumsum(w[order])
-    reached = share >= check_level(level) * (1.0 - 1e-12)
+    reached = np.cumsum(w[order]) >= wanted
     return float(x[order[int(np.argmax(reached))]] if reached.any() else x[order[-1]])
 
 

@@ -337,12 +337,22 @@ def test_an_environment_made_with_other_arguments_is_another_one(env: Any, other
 
 def test_addresses_are_not_recorded() -> None:
     """They are others in the next process, which would not resume the run."""
-    env = mvpi.TD3(partial(Markowitz, mean=WithoutText([0.2, 0.1])), **TINY)
-    assert "WithoutText object>" in str(env.config())
+    env = partial(Markowitz, mean=WithoutText([0.2, 0.1]))
+    config = mvpi.TD3(env, OwnRisk(), **TINY).config()
+    assert "WithoutText object>" in config["environment"]["arguments"]
+    assert config["risk"].endswith("OwnRisk object>")
 
 
 class WithoutText(UserList[float]):
     __repr__ = object.__repr__
+
+
+class OwnRisk(mvpi.Risk):
+    def utility(self, t: Any) -> Any:
+        return t
+
+    def dual(self, rewards: Any, weights: Any = None) -> float:
+        return mvpi.stats.mean(rewards, weights)
 
 
 def test_a_run_without_its_settings_is_left_alone(
