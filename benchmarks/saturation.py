@@ -1,9 +1,9 @@
 """InvertedDoublePendulum: does the actor of MVPI-TD3 get stuck at the border of the actions?
 
-    python benchmarks/saturation.py          all rows, about 20 minutes on one core
+    python benchmarks/saturation.py          all rows, about half an hour on one core
 
 TD3 of this package and TD3 of Stable-Baselines3 with the plug, the paper's settings, risk 0 and 1:
-10,000 random steps, then 6,000 updates. Where `tanh` has reached +-1 in every state no gradient is
+10,000 random steps, then 6,000 updates. Here also with a smaller learning rate. Where `tanh` has reached +-1 in every state no gradient is
 left, and the actor stays as it is. Rows go to a CSV file as they are measured; those that are there
 already are not measured again.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -52,9 +53,16 @@ class Config:
     steps: int = 16_000
 
 
-def trained_here(risk: float, seed: int, steps: int) -> Any:
-    quiet = {"evaluation_every": steps, "evaluation_episodes": 1}
-    return mvpi.TD3(TASK, risk, seed, learning_starts=RANDOM_STEPS, **quiet).learn(steps)
+def trained_here(risk: float, seed: int, steps: int, learning_rate: float = 1e-3) -> Any:
+    return mvpi.TD3(
+        TASK,
+        risk,
+        seed,
+        learning_starts=RANDOM_STEPS,
+        learning_rate=learning_rate,
+        evaluation_every=steps,
+        evaluation_episodes=1,
+    ).learn(steps)
 
 
 def trained_there(risk: float, seed: int, steps: int) -> Any:
@@ -82,6 +90,7 @@ def trained_there(risk: float, seed: int, steps: int) -> Any:
 
 LIBRARIES: dict[str, Callable[[float, int, int], Any]] = {
     "mvpi": trained_here,
+    "mvpi, learning rate 3e-4": partial(trained_here, learning_rate=3e-4),
     "Stable-Baselines3": trained_there,
 }
 
