@@ -3,9 +3,9 @@
     python benchmarks/saturation.py          all rows, about half an hour on one core
 
 TD3 of this package and TD3 of Stable-Baselines3 with the plug, the paper's settings, risk 0 and 1:
-10,000 random steps, then 6,000 updates. Here also with a smaller learning rate. Where `tanh` has reached +-1 in every state no gradient is
-left, and the actor stays as it is. Rows go to a CSV file as they are measured; those that are there
-already are not measured again.
+10,000 random steps, then 6,000 updates; here also with a smaller learning rate. Where `tanh` has
+reached +-1 in every state no gradient is left, and the actor stays as it is. Rows go to a CSV file
+as they are measured; those that are there already are not measured again.
 """
 
 from __future__ import annotations
