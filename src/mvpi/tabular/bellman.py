@@ -40,19 +40,22 @@ def backup(mdp: MDP, rewards: Array, values: Array, policy: Actions, residual: A
 
 
 def spread_news(mdp: MDP, rewards: Array) -> Array:
-    """Values to start from: the worst possible, swept until news of better has reached all states.
+    """Values to start from: the worst possible, improved until news of better is in all states.
 
-    Where the reward is far away, a policy that has not heard of it is not worth evaluating.
+    Where the reward is far away, a policy that has not heard of it is not worth evaluating. The
+    first improvement is that of values which are all the same: it needs no transitions.
     """
     worst = float(rewards.min()) / (1.0 - mdp.discount)
-    v = np.full(mdp.n_states, worst)
-    unaware = mdp.n_states
-    while True:
+    v: Array = rewards.max(axis=1) + mdp.discount * worst
+    unaware, before = _count_at_most(v, worst), -1
+    while unaware not in (0, before):
         sweep_both_ways(mdp, rewards, v, 1)
-        still_unaware = int(np.count_nonzero(v <= worst + 1e-9 * abs(worst)))
-        if still_unaware in (0, unaware):
-            return v
-        unaware = still_unaware
+        unaware, before = _count_at_most(v, worst), unaware
+    return v
+
+
+def _count_at_most(values: Array, limit: float) -> int:
+    return int(np.count_nonzero(values <= limit + 1e-9 * abs(limit)))
 
 
 def sweep_both_ways(mdp: MDP, rewards: Array, values: Array, times: int) -> None:

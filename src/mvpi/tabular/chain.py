@@ -68,6 +68,15 @@ class Values(NamedTuple):
     gain: float
 
 
+def mean_over(distribution: Array, values: Array) -> float:
+    """`distribution @ values`, summed by numpy itself.
+
+    BLAS would leave threads spinning beside the compiled loops, and its rounding depends on how
+    many there are.
+    """
+    return float((distribution * values).sum())
+
+
 class Chain:
     """The Markov chain that a policy makes of an MDP.
 
@@ -105,7 +114,7 @@ class Chain:
         v = np.zeros_like(rewards) if guess is None else guess.copy()
         gain, previous = 0.0, np.inf
         for _ in range(50):
-            common = float(self.start @ v)
+            common = mean_over(self.start, v)
             v -= common
             gain += (1.0 - self.discount) * common
             residual = rewards - gain - v + self.discount * (self.matrix @ v)
@@ -134,7 +143,7 @@ class Chain:
             return self._value_system.solve_directly(residual)
         from mvpi.tabular.linear import fixed_point_steps
 
-        x, remaining = fixed_point_steps(self._discounted(self.matrix), residual, target)
+        x, remaining = fixed_point_steps(self.matrix, self.discount, residual, target)
         self.mixes_slowly = float(np.ptp(remaining)) > target
         if self.mixes_slowly and limit == 0:
             return x
@@ -171,7 +180,7 @@ class Chain:
         """A value correction by a fixed number of fixed-point steps."""
         from mvpi.tabular.linear import some_steps
 
-        return some_steps(self._discounted(self.matrix), residual, steps)
+        return some_steps(self.matrix, self.discount, residual, steps)
 
     def occupancy(self) -> Array:
         """The state distribution that the policy generates, summing to one."""
@@ -234,7 +243,8 @@ class Chain:
 
         backwards = self._discounted(with_sorted_indices(self.matrix.T, like=self.matrix))
         restart = (1.0 - self.discount) * self.start
-        d, residual = fixed_point_steps(backwards, restart - self.start + backwards @ self.start, 0)
+        news = restart - self.start + backwards @ self.start
+        d, residual = fixed_point_steps(backwards, 1.0, news, target=0.0)
         d += self.start
         if float(np.abs(residual).sum()) <= _OCCUPANCY_ACCURACY:
             return d

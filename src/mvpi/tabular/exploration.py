@@ -180,14 +180,15 @@ class Exploration:
     def statistics(self, corner: Corner) -> tuple[float, float]:
         """Mean and variance of a corner in the units of the rewards.
 
-        The variance is evaluated around the mean, so that nothing cancels. Less of it than the
-        accuracy of the mean makes by itself is none.
+        The variance is evaluated around the mean, so that nothing cancels; it is between the
+        squares that are paid. Less of it than the accuracy of the mean makes by itself is none.
         """
         m, policy = corner.point.m, corner.policy
         squares = self.mdp.expected(lambda r: ((r - self.centre) / self.scale - m) ** 2)
         chain, guess = self.mdp.chain(policy), corner.values[1] - 2.0 * m * corner.values[0]
         paid = squares[self._states, policy]
         spread = chain.evaluate_relative(paid, 0.1 * self.finest, guess).gain
+        spread = min(max(spread, float(paid.min())), float(paid.max()))
         return self.mean(m), self.scale**2 * spread if spread > self.finest**2 else 0.0
 
     def upper_mean(self, m: float) -> float:

@@ -104,8 +104,8 @@ def _sweep(blocks, indptr, indices, probabilities, rewards, before, values, disc
             values[s] = best
 
 
-def _propagate(blocks, indptr, indices, weights, error, moved, total):
-    """`moved = B error`, `total += moved`. Returns the smallest and largest entry of `moved`."""
+def _propagate(blocks, indptr, indices, weights, factor, error, moved, total):
+    """`total += error`, `moved = factor B error`. Returns the smallest and largest of `moved`."""
     low = np.empty(len(blocks) - 1)
     high = np.empty(len(blocks) - 1)
     for block in prange(len(blocks) - 1):
@@ -114,8 +114,9 @@ def _propagate(blocks, indptr, indices, weights, error, moved, total):
             x = 0.0
             for k in range(indptr[s], indptr[s + 1]):
                 x += weights[k] * error[indices[k]]
+            x *= factor
             moved[s] = x
-            total[s] += x
+            total[s] += error[s]
             least = min(least, x)
             most = max(most, x)
         low[block] = least

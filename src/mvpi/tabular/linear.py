@@ -26,33 +26,45 @@ _NARROW = 63
 `DIRECT_UP_TO`, the values at discount 1 never are: their full column would need pivots."""
 
 
-def fixed_point_steps(matrix: csr_array, right: Array, target: float) -> tuple[Array, Array]:
-    """`x = sum_k B^k b` over as many terms as pay, and the residual `b - (I - B) x` it leaves.
+def fixed_point_steps(
+    matrix: csr_array, factor: float, right: Array, target: float
+) -> tuple[Array, Array]:
+    """`x = sum_k B^k b`, `B = factor matrix`, over as many terms as pay, and what it leaves.
 
-    Stops when the span of a term is at most `target`, or when terms shrink slowly.
+    That is the residual `b - (I - B) x`, the first term left out. Stops when its span is at most
+    `target`, or when terms shrink slowly.
     """
-    blocks = kernels.partition(len(right))
-    indptr, indices = kernels.unsigned(matrix.indptr), kernels.unsigned(matrix.indices)
-    x, term, following = right.copy(), right.copy(), np.empty_like(right)
+    terms = _Terms(matrix, factor, right)
     span = float(np.ptp(right))
     for step in range(200):
-        low, high = kernels.propagate(blocks, indptr, indices, matrix.data, term, following, x)
-        term, following = following, term
-        previous, span = span, high - low
+        previous, span = span, terms.advance()
         if span <= target or (step >= 2 and span > _FAST * previous):
             break
-    return x, matrix @ term
+    return terms.total, terms.last
 
 
-def some_steps(matrix: csr_array, right: Array, steps: int) -> Array:
-    """`sum_k B^k b` for `k` up to `steps`."""
-    blocks = kernels.partition(len(right))
-    indptr, indices = kernels.unsigned(matrix.indptr), kernels.unsigned(matrix.indices)
-    x, term, following = right.copy(), right.copy(), np.empty_like(right)
+def some_steps(matrix: csr_array, factor: float, right: Array, steps: int) -> Array:
+    """`sum_k B^k b`, `B = factor matrix`, for `k` up to `steps`."""
+    terms = _Terms(matrix, factor, right)
     for _ in range(steps):
-        kernels.propagate(blocks, indptr, indices, matrix.data, term, following, x)
-        term, following = following, term
-    return x
+        terms.advance()
+    return terms.total + terms.last
+
+
+class _Terms:
+    """The terms `B^k b`, `B = factor matrix`: the `last` one, and the `total` of all before it."""
+
+    def __init__(self, matrix: csr_array, factor: float, right: Array) -> None:
+        indptr, indices = kernels.unsigned(matrix.indptr), kernels.unsigned(matrix.indices)
+        self._matrix = kernels.partition(len(right)), indptr, indices, matrix.data, factor
+        self.total, self.last = np.zeros_like(right), right.copy()
+        self._next = np.empty_like(right)
+
+    def advance(self) -> float:
+        """Go to the next term; returns its span."""
+        low, high = kernels.propagate(*self._matrix, self.last, self._next, self.total)
+        self.last, self._next = self._next, self.last
+        return float(high - low)
 
 
 class System(Protocol):

@@ -41,6 +41,7 @@ from mvpi.tabular.chain import (
     NotUnichain,
     Values,
     closed_classes,
+    mean_over,
     with_sorted_indices,
 )
 from mvpi.tabular.mdp import MDP
@@ -178,7 +179,7 @@ def solve(
             if mdp.discount < 1.0 and not local:
                 sweeps = -(-chain.slowness // _KRYLOV_PER_SWEEP)
         # What all values share moves to the rewards: digits are kept for how values differ.
-        common = float(mdp.start @ v)
+        common = mean_over(mdp.start, v)
         if abs(common) > float(np.ptp(v)):
             v -= common
             offset += (1.0 - mdp.discount) * common
@@ -189,7 +190,7 @@ def solve(
         actions, chain = _joined(mdp, actions, rewards, insist=True), None
     elif counted is not _ALL:
         high = _bound_with_outliers(mdp, rewards, v, actions.copy(), noise, counted)
-    base = offset + (1.0 - mdp.discount) * float(mdp.start @ v)
+    base = offset + (1.0 - mdp.discount) * mean_over(mdp.start, v)
     return Optimum(actions, v, base + low, base + high + floor, chain)
 
 
