@@ -205,7 +205,8 @@ class _ModelInEpisode:
 
     def __init__(self, model: Any, env: gym.Env[Any, Any], *, masked: bool) -> None:
         self._model = model
-        self._scaled = model.get_vec_normalize_env()
+        # A policy without its model, which predicts in the same way, has no scaling.
+        self._scaled = getattr(model, "get_vec_normalize_env", lambda: None)()
         self._masks = None
         if masked and env.has_wrapper_attr("action_masks"):
             self._masks = env.get_wrapper_attr("action_masks")

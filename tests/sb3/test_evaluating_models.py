@@ -27,6 +27,8 @@ def test_the_same_seed_gives_the_same_episodes() -> None:
     )
     np.testing.assert_array_equal(first, again)
     assert (first != other).any()
+    alone = mvpi.evaluate(model.policy, "CartPole-v1", episodes=3, seed=3).returns
+    np.testing.assert_array_equal(first, alone)
 
 
 def test_a_recurrent_policy_remembers_within_an_episode(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,7 +73,7 @@ def test_forbidden_actions_are_not_taken() -> None:
 
 
 def test_observations_are_scaled_as_in_training() -> None:
-    """A policy that reads its first input: what it does tells what it was shown."""
+    """Every action is the model's for the observation before it, scaled by hand."""
     scaled = VecNormalize(make_vec_env("Pendulum-v1", seed=0), norm_reward=False)
     model = PPO("MlpPolicy", scaled, n_steps=64, batch_size=32, seed=0, policy_kwargs=SMALL)
     model.learn(64)
