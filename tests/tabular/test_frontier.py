@@ -393,6 +393,16 @@ def test_plot_is_saved_and_labelled(small: Frontier, tmp_path, spread) -> None:
     assert any("lambda" in text.get_text() for text in axes.texts)
 
 
+@pytest.mark.parametrize("cost", [1.0, 1e6, 1e12])
+def test_only_the_efficient_part_is_drawn_as_such(cost: float) -> None:
+    """Also where the dominated part goes on to the huge cost of what is not allowed."""
+    found = mvpi.frontier(forbidding(1, cost)[0].mdp())
+    lines = {line.get_label(): line for line in found.plot().get_lines()}
+    variances, means = (np.asarray(part) for part in lines["efficient"].get_data())
+    shown = means[~np.isnan(variances)]
+    assert [shown.min(), shown.max()] == pytest.approx([found.means[0], found.means[-1]])
+
+
 def test_plot_refuses_an_unknown_spread(small: Frontier) -> None:
     with pytest.raises(InputError, match="spread must be 'variance' or 'standard deviation'"):
         small.plot(spread="range")

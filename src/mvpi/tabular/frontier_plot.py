@@ -38,7 +38,8 @@ def draw(
     means, variances = frontier.curve()
     x = horizontal(variances)
     least_beyond = np.minimum.accumulate(variances[::-1])[::-1]
-    efficient = variances <= least_beyond + 1e-12 * max(float(variances.max()), 1e-300)
+    efficient = variances <= least_beyond + 1e-12 * float(frontier.variances[-1])
+    efficient &= means >= frontier.means[0]  # far below, variances are lost in rounding
     axes.plot(x, means, color="0.75", linewidth=1.5, linestyle="--", label="dominated")
     axes.plot(
         np.where(efficient, x, np.nan), means, color="tab:blue", linewidth=2, label="efficient"
