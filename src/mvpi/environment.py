@@ -10,7 +10,6 @@ from __future__ import annotations
 import copy
 import json
 import math
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -22,7 +21,7 @@ import numpy.typing as npt
 
 from mvpi.descriptions import lasting
 from mvpi.envs import Task
-from mvpi.errors import EnvironmentFailure, InputError
+from mvpi.errors import EnvironmentFailure, InputError, warn
 from mvpi.spaces import Spaces
 
 Env = gym.Env[Any, Any]
@@ -210,11 +209,10 @@ class World:
         if over:
             self.reset()
         if not same:
-            warnings.warn(
+            warn(
                 f"{self.env} keeps state outside its random generators: its observation after "
                 "resuming is another one; training goes on, but not exactly as it would have",
                 ResumeWarning,
-                stacklevel=2,
             )
 
     def _earned(self) -> float:

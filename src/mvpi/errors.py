@@ -1,4 +1,7 @@
-"""The exceptions of the package; the command line prints each as one line."""
+"""The exceptions of the package; the command line prints each as one line. And how it warns."""
+
+import sys
+import warnings
 
 
 class InputError(ValueError):
@@ -22,3 +25,11 @@ class Divergence(RuntimeError):
 
 class NoConvergence(RuntimeError):
     """A solve did not come to an end. The command line prints the message and exits with 1."""
+
+
+def warn(message: str, category: type[Warning]) -> None:
+    """Warn, pointing at the line outside the package that led here, however deep that is."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_globals["__name__"].split(".")[0] == "mvpi":
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, category, stacklevel=level)

@@ -370,8 +370,9 @@ def test_lost_rows_are_told(tmp_path: Path, finished: Path) -> None:
     out = tmp_path / "run"
     shutil.copytree(finished, out)
     (out / "metrics.csv").unlink()
-    with pytest.warns(ResumeWarning, match=r"metrics\.csv lacks 1 rows of before step 300"):
+    with pytest.warns(ResumeWarning, match=r"metrics\.csv lacks 1 rows of before step 300") as told:
         Case(steps=500).agent().learn(500, out)
+    assert told[0].filename == __file__
 
 
 def test_a_loaded_policy_does_not_begin_anew(tmp_path: Path, finished: Path) -> None:

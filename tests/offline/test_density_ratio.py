@@ -304,8 +304,9 @@ def test_what_the_data_lack_counts_as_an_end_and_is_told() -> None:
     answer = replace(problem, policy=known).occupancy_of_lasting(0.9)
     share = np.where(pairs, pairs, 1) / pairs.sum()
     np.testing.assert_allclose(found, (answer / share)[data.observations, data.actions], atol=1e-9)
-    with pytest.warns(CoverageWarning):
+    with pytest.warns(CoverageWarning) as caught:
         iterated = density_ratio(data, problem.policy, 0.9)
+    assert {warning.filename for warning in caught} == {__file__}
     np.testing.assert_allclose(iterated, found, atol=1e-4)
     # An action that no row has is lacking too.
     other = np.concatenate([0.5 * whole.policy, np.full((6, 1), 0.5)], axis=1)

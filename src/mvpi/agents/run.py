@@ -17,7 +17,6 @@ import os
 import signal
 import threading
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -39,7 +38,7 @@ from mvpi.agents.files import (
 )
 from mvpi.agents.learner import Learner
 from mvpi.environment import ResumeWarning
-from mvpi.errors import EnvironmentFailure, InputError
+from mvpi.errors import EnvironmentFailure, InputError, warn
 from mvpi.locks import lock
 
 Checkpoint = tuple[Arrays, dict[str, Any], Path]
@@ -115,7 +114,7 @@ class RunDirectory:
         lost = done // every - sum(int(_steps_of(line)) % every == 0 for line in kept)
         if lost > 0:
             what = f"{self.metrics} lacks {lost} rows of before step {done}; they are lost"
-            warnings.warn(what, ResumeWarning, stacklevel=2)
+            warn(what, ResumeWarning)
         write_file(self.metrics, "".join([header, *kept] if kept else []).encode())
 
     def has_row(self, steps: int) -> bool:

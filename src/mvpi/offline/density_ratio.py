@@ -17,7 +17,6 @@ networks otherwise.
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from typing import Any, Literal, Self, get_args
 
@@ -25,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mvpi.agents.settings import layer_sizes
-from mvpi.errors import Divergence, InputError
+from mvpi.errors import Divergence, InputError, warn
 from mvpi.offline.dataset import Dataset
 from mvpi.offline.pairs import Features, FinitePairs, PairBatch, Pairs, VectorPairs
 from mvpi.risk import Risk, as_risk
@@ -254,7 +253,7 @@ def weighted_dual(data: Dataset, ratio: npt.ArrayLike, risk: Risk | float) -> We
     WeightedDual(y=0.3333333333333333, effective_size=1.8)
     """
     y = as_risk(risk).dual(data.rewards, weights=ratio)
-    _warn_if_few(np.asarray(ratio, np.float64), stacklevel=4)
+    _warn_if_few(np.asarray(ratio, np.float64))
     return WeightedDual(y, effective_size(ratio))
 
 
@@ -279,12 +278,12 @@ def exact_ratio(batch: PairBatch, discount: float) -> Array:
 
 
 def warn_if_hardly_covered(estimator: DensityRatio, policy: Any) -> None:
-    """A `CoverageWarning` for whoever called the caller, if the data lack much of the policy."""
+    """A `CoverageWarning` if the data lack much of the policy."""
     lack = estimator.lack(policy)
     if lack > _LARGEST_LACK:
         what = f"the data have no transitions for {lack:.1%} of what the policy does"
-        _warn(what, stacklevel=4)
-    _warn_if_few(estimator.ratio(), stacklevel=5)
+        _warn(what)
+    _warn_if_few(estimator.ratio())
 
 
 def _chosen_optimizer(optimizer: Optimizer | None, network: bool) -> Optimizer:
@@ -298,15 +297,13 @@ def _chosen_optimizer(optimizer: Optimizer | None, network: bool) -> Optimizer:
     return optimizer
 
 
-def _warn_if_few(ratio: Array, stacklevel: int) -> None:
+def _warn_if_few(ratio: Array) -> None:
     effective = effective_size(ratio)
     needed = max(_SMALLEST_SHARE * ratio.size, min(_FEWEST_ROWS, 0.5 * ratio.size))
     if effective < needed:
         what = f"{ratio.size} transitions are worth {effective:.1f} of the policy's own"
-        _warn(what, stacklevel=stacklevel)
+        _warn(what)
 
 
-def _warn(what: str, stacklevel: int) -> None:
-    """The level is that of whoever called the public function."""
-    message = f"{what}: the data hardly cover it, and estimates may be far off"
-    warnings.warn(message, CoverageWarning, stacklevel=stacklevel)
+def _warn(what: str) -> None:
+    warn(f"{what}: the data hardly cover it, and estimates may be far off", CoverageWarning)
