@@ -15,9 +15,8 @@ from gymnasium.utils.env_checker import check_env
 from mvpi import stats
 from mvpi.envs import EitherWay, RiskyZone, Task
 from mvpi.errors import InputError
-from mvpi.experiments.outcome import Outcome
 from mvpi.report.risky import draw, zone_rows
-from mvpi.report.rows import Finished
+from mvpi.report.rows import RunRow
 
 TASKS = {
     "NoisyInvertedPendulum": (0.01, False),
@@ -143,9 +142,9 @@ def test_only_what_says_its_forward_reward_goes_either_way() -> None:
 
 
 def test_the_share_of_one_seed_has_no_interval(tmp_path: Path) -> None:
-    def run(method: str, seed: int, share: float) -> Finished:
-        outcome = Outcome(20, (1.0, 3.0), 0.5, 0.25, (0.0, 1.0), share)
-        return Finished("mvpi/NoisyAnt-v0", method, 0.0, seed, outcome, tmp_path)
+    def run(method: str, seed: int, share: float) -> RunRow:
+        numbers = 20, 2.0, 1.0, 2.0, 0.5, 0.25, share
+        return RunRow("mvpi/NoisyAnt-v0", method, 0.0, seed, *numbers, "")
 
     alone, both = zone_rows([run("TD3", 0, 0.4), run("TRVO", 0, 0.2), run("TRVO", 1, 0.6)])
     assert alone.in_zone == 0.4

@@ -15,7 +15,7 @@ from small import PATIENCE, finish, wait_for, workers
 
 from mvpi import cli, stats
 from mvpi.experiments.paper import Grid
-from mvpi.report.rows import finished
+from mvpi.report.study import find_runs
 
 TASK = "mvpi/Markowitz-v0"
 SHORT = ("--steps", "300", "--evaluation-every", "100", "--evaluation-episodes", "2")
@@ -58,16 +58,17 @@ def test_curves_and_table_share_their_runs(
     told = capsys.readouterr()
     assert "2 of 2 done" in told.err
     assert "curves-1.png" in told.out
-    runs, unreadable = finished(replace(GRID, seeds=1), tmp_path / "runs")
-    assert not unreadable
-    written = [(run.directory / "evaluation.json").stat().st_mtime_ns for run in runs]
+    found = find_runs(replace(GRID, seeds=1), tmp_path / "runs")
+    assert not found.unreadable
+    files = sorted(tmp_path.glob("runs/*/evaluation.json"))
+    written = [file.stat().st_mtime_ns for file in files]
 
     cli.main(study("table", tmp_path, *chosen, "--json"))
     told = capsys.readouterr()
     assert told.err == ""  # nothing was run again
-    assert [(run.directory / "evaluation.json").stat().st_mtime_ns for run in runs] == written
+    assert [file.stat().st_mtime_ns for file in files] == written
     cells = {cell["statistic"]: cell for cell in json.loads(told.out)["cells"]}
-    base, other = (stats.variance(run.outcome.returns) for run in runs)
+    base, other = (stats.variance(run.returns) for run in found.runs)
     assert cells["variance"]["change"] == pytest.approx((other - base) / base)
     assert {cell["verdict"] for cell in cells.values()} == {"not in the paper"}
 
@@ -142,8 +143,105 @@ def test_damaged_curves_are_left_out_and_told_at_the_end(
     with pytest.raises(SystemExit):
         cli.main(study("curves", tmp_path, *CHOSEN))
     told = capsys.readouterr()
-    assert told.out == "Wrote runs.csv and curves.csv.\n"
+    assert told.out == "Wrote runs.csv, returns.csv and curves.csv.\n"
     assert "4 of 4 experiments failed" in told.err
+
+
+def recorded_study(tmp_path: Path) -> tuple[Path, list[str]]:
+    """Rows of a whole study, and its options for a machine that has nothing else of it."""
+    finish_all(tmp_path / "there")
+    cli.main(study("curves", tmp_path / "there", *CHOSEN))
+    return tmp_path / "there", [*CHOSEN[:-1], "--recorded", str(tmp_path / "there")]
+
+
+@pytest.mark.parametrize(
+    ("experiment", "files"),
+    [
+        ("curves", ["runs.csv", "returns.csv", "curves.csv", "curves-1.png"]),
+        ("table", ["table.csv", "table.md"]),
+    ],
+)
+def test_recorded_rows_count_like_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], experiment: str, files: list[str]
+) -> None:
+    """Nothing is run, and everything made of them is the same, byte for byte."""
+    there, options = recorded_study(tmp_path)
+    cli.main(study(experiment, there, *CHOSEN))
+    cli.main(study(experiment, tmp_path / "here", *options))
+    assert "done" not in capsys.readouterr().err
+    for name in files:
+        assert (tmp_path / "here" / name).read_bytes() == (there / name).read_bytes()
+
+
+def test_what_is_not_recorded_is_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    there, options = recorded_study(tmp_path)
+    kept, dropped = lines(there / "runs.csv")[:3], lines(there / "runs.csv")[3]
+    text = (there / "runs.csv").read_text().splitlines(keepends=True)
+    (there / "runs.csv").write_text("".join(text[:4]))
+    cli.main(study("curves", tmp_path / "here", *options))
+    assert "1 of 1 done" in capsys.readouterr().err
+    (run,) = (tmp_path / "here" / "runs").iterdir()
+    assert run.name.endswith(dropped["experiment"])
+    rows = lines(tmp_path / "here" / "runs.csv")
+    assert rows[:3] == kept
+    assert rows[3]["experiment"] == dropped["experiment"]
+    assert rows[3]["mean"] != dropped["mean"]  # it was made up, and is a real one now
+
+
+@pytest.mark.parametrize(
+    ("file", "before", "after", "message"),
+    [
+        ("runs.csv", ",300,", ",301,", "runs.csv is damaged"),
+        ("runs.csv", ",TD3,", ",TD4,", "runs.csv is damaged"),
+        ("runs.csv", "variance", "varianz", "runs.csv is damaged: column 'variance' is missing"),
+        ("runs.csv", ",0.25,", ",-0.25,", "runs.csv must be >= 0, got -0.25"),
+        ("runs.csv", ",300,", ",many,", "runs.csv is damaged in line 2"),
+        ("runs.csv", ",300,1.5,", ",300,nan,", "runs.csv must be finite, got nan"),
+        ("returns.csv", ",0,0.0\n", ",0,inf\n", "returns.csv must be finite, got inf"),
+        ("returns.csv", ",0,0.0\n", "\n", "returns.csv is damaged in line 2"),
+        ("curves.csv", ",TD3,", ",TD4,", "curves.csv is damaged"),
+        ("curves.csv", ",1.0,2.0,", ",1.0,,", "curves.csv is damaged in line 2"),
+    ],
+)
+def test_damaged_records_are_one_line(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    file: str,
+    before: str,
+    after: str,
+    message: str,
+) -> None:
+    there, options = recorded_study(tmp_path)
+    text = (there / file).read_text()
+    assert before in text
+    (there / file).write_text(text.replace(before, after, 1))
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(study("curves", tmp_path / "here", *options))
+    assert stopped.value.code == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+    assert not (tmp_path / "here").exists()
+
+
+def test_records_of_another_study_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, options = recorded_study(tmp_path)
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(study("curves", tmp_path / "here", *options, "--steps", "400"))
+    assert stopped.value.code == 2
+    assert "none of the 4 runs in" in capsys.readouterr().err
+
+
+def test_a_lost_episode_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    there, options = recorded_study(tmp_path)
+    text = (there / "returns.csv").read_text().splitlines(keepends=True)
+    (there / "returns.csv").write_text("".join(text[:-1]))
+    with pytest.raises(SystemExit):
+        cli.main(study("curves", tmp_path / "here", *options))
+    assert "has 3 episodes of" in capsys.readouterr().err
 
 
 def test_without_the_baseline_there_is_no_table_and_what_is_damaged_is_told(
@@ -211,6 +309,7 @@ def test_ctrl_c_says_that_the_same_command_goes_on(tmp_path: Path) -> None:
         (["--finished-only"], "no run of this study is finished"),
         (["--finished-only", "--workers", "2"], "--finished-only runs nothing; leave it out"),
         (["--finished-only", "--ray", "auto"], "--finished-only runs nothing; leave it out"),
+        (["--recorded", "nowhere"], "nowhere/runs.csv"),
     ],
 )
 def test_mistakes_are_one_line(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from pathlib import Path
 
@@ -13,25 +12,20 @@ from mvpi.errors import InputError
 from mvpi.experiments.outcome import Outcome
 from mvpi.experiments.paper import Grid
 from mvpi.report import curves, risky
-from mvpi.report.rows import (
-    CurveRow,
-    Finished,
-    curve_rows,
-    finished,
-    run_rows,
-    write_rows,
-)
+from mvpi.report.rows import CurveRow, RunRow
+from mvpi.report.study import find_runs
 
 PNG = b"\x89PNG\r\n\x1a\n"
 GRID = Grid(("Hopper-v4", "Ant-v4"), ("TD3", "MVPI-TD3"), (0.5, 1.0), seeds=2, steps=20, episodes=2)
 
 
 def row(steps: int, value: float, *, seed: int = 0, method: str = "TD3") -> CurveRow:
-    return CurveRow("Hopper-v4", method, 0.0, seed, steps, value, 0.0, 1.0, 0.25)
+    return CurveRow("Hopper-v4", method, 0.0, seed, steps, value, 0.0, 1.0, 0.25, "")
 
 
-def outcome(value: float, in_zone: float | None = None) -> Outcome:
-    return Outcome(20, (value, value + 2.0), 0.5, 0.25, (0.0, 1.0), in_zone)
+def run_row(task: str, method: str, seed: int, in_zone: float | None) -> RunRow:
+    risk = float(method != "TD3")
+    return RunRow(task, method, risk, seed, 20, 4.0, 1.0, 4.0, 0.5, 0.25, in_zone, "")
 
 
 def finish(grid: Grid, root: Path, *, metrics: str | None = None) -> None:
@@ -42,7 +36,7 @@ def finish(grid: Grid, root: Path, *, metrics: str | None = None) -> None:
     for i, experiment in enumerate(grid.experiments()):
         directory = root / experiment.name
         directory.mkdir(parents=True)
-        outcome(float(i)).write(directory)
+        Outcome(20, (i, i + 2.0), 0.5, 0.25, (0.0, 1.0)).write(directory)
         (directory / "metrics.csv").write_text(metrics if metrics is not None else lines)
 
 
@@ -85,39 +79,30 @@ def test_the_objective_of_a_step() -> None:
 
 def test_finished_runs_come_once_each(tmp_path: Path) -> None:
     finish(GRID, tmp_path)
-    runs, _ = finished(GRID, tmp_path)
-    assert len(runs) == len(GRID.experiments()) == 2 * (1 + 2) * 2
-    assert len({run.key for run in runs}) == len(runs)
-    assert {run.risk_aversion for run in runs if run.method == "TD3"} == {0.0}
-    rows = run_rows(runs)
-    assert [r.variance for r in rows] == [1.0] * len(rows)
-    assert [r.mean for r in rows] == [run.outcome.mean for run in runs]
-    seen = curve_rows(runs)
-    assert len(seen) == 2 * len(runs)
-    assert (seen[1].steps, seen[1].return_mean, seen[1].reward_variance) == (20, 5.0, 8.0)
-
-
-def test_rows_are_read_back_as_they_were(tmp_path: Path) -> None:
-    finish(GRID, tmp_path)
-    rows = run_rows(finished(GRID, tmp_path)[0])
-    write_rows(tmp_path / "rows.csv", rows)
-    with (tmp_path / "rows.csv").open() as file:
-        there = list(csv.DictReader(file))
-    assert [float(line["sharpe"]) for line in there] == [r.sharpe for r in rows]
-    assert {line["in_zone"] for line in there} == {""}
+    found = find_runs(GRID, tmp_path)
+    rows = [run.row for run in found.runs]
+    assert len(rows) == len(GRID.experiments()) == 2 * (1 + 2) * 2
+    assert {row.experiment for row in rows} == {e.identity for e in GRID.experiments()}
+    assert {row.risk_aversion for row in rows if row.method == "TD3"} == {0.0}
+    assert [row.variance for row in rows] == [1.0] * len(rows)
+    assert [row.mean for row in rows] == [run.returns[0] + 1.0 for run in found.runs]
+    for run in found.runs:
+        last = run.curve[1]
+        assert (last.steps, last.return_mean, last.reward_variance) == (20, 5.0, 8.0)
 
 
 @pytest.mark.parametrize("text", ["steps,return_mean\n10,x\n", "steps,return_mean\n10,1\n"])
 def test_damaged_metrics_are_told_by_name(tmp_path: Path, text: str) -> None:
     finish(GRID, tmp_path, metrics=text)
-    with pytest.raises(InputError, match=r"metrics\.csv"):
-        curve_rows(finished(GRID, tmp_path)[0])
+    found = find_runs(GRID, tmp_path)
+    assert all("metrics.csv is damaged" in why for why in found.without_curve.values())
+    assert len(found.without_curve) == len(found.runs) == len(GRID.experiments())
 
 
 @pytest.mark.parametrize("tasks", [1, 3, 8])
 def test_curves_are_drawn_for_any_number_of_tasks(tmp_path: Path, tasks: int) -> None:
     rows = [
-        CurveRow(f"Task{t}-v0", method, 0.0, seed, 10 * s, float(s), 0.0, 1.0, 0.25)
+        CurveRow(f"Task{t}-v0", method, 0.0, seed, 10 * s, float(s), 0.0, 1.0, 0.25, "")
         for t in range(tasks)
         for method in ("TD3", "MVP")
         for seed in range(2)
@@ -130,9 +115,7 @@ def test_curves_are_drawn_for_any_number_of_tasks(tmp_path: Path, tasks: int) ->
 def test_the_share_in_the_zone_is_averaged_over_seeds(tmp_path: Path) -> None:
     shares = {"TD3": [0.5, 0.7], "MVPI-TD3": [0.0, 0.0]}
     runs = [
-        Finished(
-            "mvpi/NoisyAnt-v0", method, float(method != "TD3"), seed, outcome(3.0, x), tmp_path
-        )
+        run_row("mvpi/NoisyAnt-v0", method, seed, x)
         for method, both in shares.items()
         for seed, x in enumerate(both)
     ]
@@ -145,7 +128,7 @@ def test_the_share_in_the_zone_is_averaged_over_seeds(tmp_path: Path) -> None:
     assert (tmp_path / "zone.png").read_bytes().startswith(PNG)
 
 
-def test_a_task_without_a_zone_is_refused(tmp_path: Path) -> None:
-    run = Finished("Hopper-v4", "TD3", 0.0, 0, outcome(3.0), tmp_path)
+def test_a_task_without_a_zone_is_refused() -> None:
+    run = run_row("Hopper-v4", "TD3", 0, None)
     with pytest.raises(InputError, match="Hopper-v4 has no noisy zone"):
         risky.zone_rows([run])

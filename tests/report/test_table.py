@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from mvpi.experiments.outcome import Outcome
+from mvpi import stats
 from mvpi.experiments.paper import PUBLISHED, TASKS, published
-from mvpi.report.rows import Finished, compared_at
+from mvpi.report.rows import RunRow
+from mvpi.report.study import Finished, compared_at
 from mvpi.report.table import STATISTICS, Cell, cells, described, markdown, summary, verdict
 
 
 def run(
     method: str, seed: int, returns: list[float], *, lam: float = 1.0, task: str = "Hopper-v4"
 ) -> Finished:
-    outcome = Outcome(1_000, tuple(returns), 0.0, 1.0, (0.0, 1.0))
-    return Finished(task, method, 0.0 if method == "TD3" else lam, seed, outcome, Path())
+    risk = 0.0 if method == "TD3" else lam
+    statistics = stats.mean(returns), stats.variance(returns), stats.sharpe(returns), 0.0, 1.0
+    row = RunRow(task, method, risk, seed, 1_000, *statistics, None, f"{task}-{method}-{seed}")
+    return Finished(row, tuple(returns))
 
 
 def by_statistic(runs: list[Finished], method: str = "MVPI-TD3") -> dict[str, Cell]:
@@ -100,6 +102,24 @@ def test_intervals_are_those_of_a_plain_bootstrap() -> None:
         low, high = np.quantile([changes[name] for changes in slow], [0.025, 0.975])
         ours = found[name].low, found[name].high
         assert ours == pytest.approx((low, high), abs=0.1 * (high - low))
+
+
+def test_runs_without_returns_count_with_their_row() -> None:
+    """Their episodes cannot be drawn again: what is left is which of the seeds are drawn."""
+    bare = [
+        Finished(run(method, seed, returns).row)
+        for method, both in (("TD3", ([8.0, 12.0], [19.0, 21.0])), ("TRVO", ([9.0, 11.0],) * 2))
+        for seed, returns in enumerate(both)
+    ]
+    found = by_statistic(bare, "TRVO")
+    assert found["mean"].change == pytest.approx((10 - 15) / 15)
+    assert (found["mean"].low, found["mean"].high) == pytest.approx((-0.5, 0.0))  # TD3: 20 or 10
+    assert (found["variance"].low, found["variance"].high) == pytest.approx((-0.75, 0.0))
+    assert found["J"].seeds == 2
+    # One of the seeds with its returns: the interval is at least as wide.
+    mixed = by_statistic([run("TD3", 0, [8.0, 12.0]), *bare[1:]], "TRVO")
+    assert mixed["mean"].change == found["mean"].change
+    assert mixed["mean"].high > found["mean"].high
 
 
 def test_a_method_has_the_same_interval_whatever_else_is_in_the_table() -> None:
@@ -207,7 +227,7 @@ def test_counts_say_how_many_are_beyond_chance() -> None:
                 run("TRVO", seed, [9.0, 11.0], task=task),
                 run("MVPI-TD3", seed, ours, task=task),
             ]
-    one_seed = [r for r in runs if r.seed == 0]
+    one_seed = [r for r in runs if r.row.seed == 0]
     for other in ("TD3", "TRVO"):
         assert told(runs, "J", other) == "2 of 3 tasks, 1 of them beyond the 95% intervals"
         assert told(one_seed, "J", other) == "2 of 3 tasks, 0 of them beyond the 95% intervals"

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import tyro
 from rich.box import SIMPLE_HEAD
@@ -35,13 +35,16 @@ from mvpi.experiments.runner import Runner
 
 if TYPE_CHECKING:
     from mvpi.report.risky import ZoneRow
-    from mvpi.report.rows import CurveRow, Finished, Unreadable
+    from mvpi.report.study import Finished
     from mvpi.report.table import Cell
 
 
 @dataclass(frozen=True)
 class Study(ABC):
     """What is run, and where. Interrupted, the same command goes on; finished runs are kept."""
+
+    shows_training: ClassVar[bool] = True
+    """Whether evaluations in training matter: if not, damaged ones are no failure."""
 
     tasks: tuple[str, ...] = TASKS
     """Environment ids."""
@@ -67,31 +70,37 @@ class Study(ABC):
     """Runs side by side on this machine; by default one for every core."""
     ray: str | None = None
     """The address of a Ray cluster to run on instead; `out` must be on storage its nodes share."""
+    recorded: Path | None = None
+    """A directory with rows of runs made elsewhere: these are not run again."""
     finished_only: bool = False
     """Run nothing: show what is finished."""
     json: bool = False
     """Print one JSON object at the end, and nothing else."""
 
     def run(self, console: Console) -> None:
-        from mvpi.report.rows import finished
+        from mvpi.report.study import find_runs, read_study
 
         grid = self._grid()
         self.check()
         root = self.out / "runs"
+        recorded = {} if self.recorded is None else read_study(self.recorded, grid)
         failures: dict[str, str] = {}
         if not self.finished_only:
             for task in self.tasks:
                 self.check_task(task)
-            failures = run_experiments(grid.experiments(), root, self._runner(), quiet=self.json)
-        runs, unreadable = finished(grid, root)
-        if not (runs or unreadable or failures):
+            to_run = [e for e in grid.experiments() if e.identity not in recorded]
+            failures = run_experiments(to_run, root, self._runner(), quiet=self.json)
+        found = find_runs(grid, root, recorded)
+        if not (found.runs or found.unreadable or failures):
             raise InputError(f"no run of this study is finished in {root}; leave out finished-only")
+        self.out.mkdir(parents=True, exist_ok=True)
+        damaged = found.unreadable | (found.without_curve if self.shows_training else {})
         try:
-            if runs:
-                unreadable |= self.show(runs, console)
+            if found.runs:
+                self.show(found.runs, console)
         finally:
-            tell_failures({n: why for n, why in unreadable.items() if n not in failures}, root)
-        failures |= unreadable
+            tell_failures({n: why for n, why in damaged.items() if n not in failures}, root)
+        failures |= damaged
         if failures:
             raise EnvironmentFailure(
                 f"{len(failures)} of {len(grid.experiments())} experiments failed; the others are "
@@ -99,8 +108,8 @@ class Study(ABC):
             )
 
     @abstractmethod
-    def show(self, runs: Sequence[Finished], console: Console) -> Unreadable:
-        """Write tables and figures of the finished runs; returns those it could not read."""
+    def show(self, runs: Sequence[Finished], console: Console) -> None:
+        """Write tables and figures of the finished runs."""
 
     def check(self) -> None:
         """Whether there will be something to show: better known before anything is run."""
@@ -137,34 +146,17 @@ class Study(ABC):
 
         return RayRunner(self.ray)
 
-    def _write_rows(self, runs: Sequence[Finished]) -> tuple[list[CurveRow], Unreadable]:
-        """A row for every run in runs.csv, one for every evaluation in curves.csv.
-
-        Returns the latter, and the runs whose evaluations cannot be read.
-        """
-        from mvpi.report.rows import curve_rows, run_rows, write_rows
-
-        curves: list[CurveRow] = []
-        unreadable: Unreadable = {}
-        for run in runs:
-            try:
-                curves += curve_rows([run])
-            except (InputError, OSError) as error:
-                unreadable[run.directory.name] = str(error)
-        write_rows(self.out / "runs.csv", run_rows(runs))
-        write_rows(self.out / "curves.csv", curves)
-        return curves, unreadable
-
 
 @dataclass(frozen=True)
 class PaperCurves(Study):
     """Mean return, and J of the per-step reward, against training steps."""
 
-    def show(self, runs: Sequence[Finished], console: Console) -> Unreadable:
+    def show(self, runs: Sequence[Finished], console: Console) -> None:
         from mvpi.report.curves import REWARD_OBJECTIVE, draw, mean_return, reward_objective
-        from mvpi.report.rows import compared_at
+        from mvpi.report.study import compared_at, write_study
 
-        curves, unreadable = self._write_rows(runs)
+        write_study(self.out, runs)
+        curves = [row for run in runs for row in run.curve]
         figures = []
         for lam in self.risk_aversions:
             rows = compared_at(lam, curves)
@@ -181,14 +173,15 @@ class PaperCurves(Study):
             ends = [asdict(row) for row in curves if row.steps == last]
             print_json({"rows": ends, "figures": list(map(str, figures))})
         else:
-            files = ", ".join([*map(str, figures), "runs.csv"])
+            files = ", ".join([*map(str, figures), "runs.csv", "returns.csv"])
             console.print(f"Wrote {files} and curves.csv.", markup=False, soft_wrap=True)
-        return unreadable
 
 
 @dataclass(frozen=True)
 class PaperTable(Study):
     """Changes of J, mean, variance and Sharpe ratio against TD3, beside the paper's figures."""
+
+    shows_training: ClassVar[bool] = False
 
     methods: tuple[str, ...] = (BASELINE, *COMPARED)
     """The paper's table has TRVO and MVPI-TD3; TD3 is what they are compared with."""
@@ -200,8 +193,8 @@ class PaperTable(Study):
                 f"the table needs {BASELINE} and another method, got {', '.join(self.methods)}"
             )
 
-    def show(self, runs: Sequence[Finished], console: Console) -> Unreadable:
-        from mvpi.report.rows import run_rows, write_rows
+    def show(self, runs: Sequence[Finished], console: Console) -> None:
+        from mvpi.report.rows import write_rows
         from mvpi.report.table import cells, markdown, summary
 
         found = [cell for lam in self.risk_aversions for cell in cells(runs, lam)]
@@ -211,17 +204,16 @@ class PaperTable(Study):
             )
         table, text = self.out / "table.csv", self.out / "table.md"
         write_rows(table, found)
-        write_rows(self.out / "table-runs.csv", run_rows(runs))
+        write_rows(self.out / "table-runs.csv", (run.row for run in runs))
         write_file(text, markdown(found, self.steps).encode())
         if self.json:
             print_json({"cells": [asdict(cell) for cell in found], "summary": summary(found)})
-            return {}
+            return
         for lam in dict.fromkeys(cell.risk_aversion for cell in found):
             console.print(_table([c for c in found if c.risk_aversion == lam], self.steps))
         for line in summary(found):
             console.print(line)
         console.print(f"Wrote {table} and {text}.", markup=False, soft_wrap=True)
-        return {}
 
 
 @dataclass(frozen=True)
@@ -244,22 +236,22 @@ class PaperRisky(Study):
             if share_in_zone(env) is None:
                 raise no_zone(task)
 
-    def show(self, runs: Sequence[Finished], console: Console) -> Unreadable:
+    def show(self, runs: Sequence[Finished], console: Console) -> None:
         from mvpi.report.risky import draw, zone_rows
         from mvpi.report.rows import write_rows
+        from mvpi.report.study import write_study
 
-        _, unreadable = self._write_rows(runs)
-        rows = zone_rows(runs)
+        write_study(self.out, runs)
+        rows = zone_rows([run.row for run in runs])
         table, figure = self.out / "zone.csv", self.out / "zone.png"
         write_rows(table, rows)
         draw(rows, figure)
         if self.json:
             print_json({"rows": [asdict(row) for row in rows], "figure": str(figure)})
-            return unreadable
+            return
         console.print(_zone_table(rows, self.steps))
-        wrote = f"Wrote {table}, {figure}, runs.csv and curves.csv."
+        wrote = f"Wrote {table}, {figure}, runs.csv, returns.csv and curves.csv."
         console.print(wrote, markup=False, soft_wrap=True)
-        return unreadable
 
 
 Experiments = (

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from mvpi.errors import InputError
 from mvpi.report.curves import COLORS, MARKERS
-from mvpi.report.rows import Finished
+from mvpi.report.rows import RunRow
 
 _RESAMPLES = 2_000
 
@@ -41,23 +41,23 @@ def no_zone(task: str) -> InputError:
     return InputError(f"{task} has no noisy zone; use mvpi paper curves or table for it")
 
 
-def zone_rows(runs: Sequence[Finished]) -> list[ZoneRow]:
+def zone_rows(runs: Sequence[RunRow]) -> list[ZoneRow]:
     """A row for every task, method and risk aversion."""
-    groups: dict[tuple[str, str, float], list[Finished]] = {}
+    groups: dict[tuple[str, str, float], list[RunRow]] = {}
     for run in runs:
         groups.setdefault((run.task, run.method, run.risk_aversion), []).append(run)
     rng = np.random.default_rng(0)
     rows = []
     for key, group in groups.items():
-        shares = [run.outcome.in_zone for run in group if run.outcome.in_zone is not None]
+        shares = [run.in_zone for run in group if run.in_zone is not None]
         if len(shares) < len(group):
             raise no_zone(key[0])
         low = high = math.nan
         if len(shares) > 1:
             drawn = rng.choice(shares, size=(_RESAMPLES, len(shares))).mean(axis=1)
             low, high = map(float, np.quantile(drawn, [0.025, 0.975]))
-        mean = float(np.mean([run.outcome.mean for run in group]))
-        deviation = float(np.sqrt(np.mean([run.outcome.variance for run in group])))
+        mean = float(np.mean([run.mean for run in group]))
+        deviation = float(np.sqrt(np.mean([run.variance for run in group])))
         share = float(np.mean(shares))
         rows.append(ZoneRow(*key, len(group), share, low, high, mean, deviation))
     return rows

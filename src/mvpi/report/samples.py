@@ -25,8 +25,12 @@ def means(rows: Array) -> Array:
 
 def variances(rows: Array) -> Array:
     """0 where the values of a row differ by nothing but rounding."""
-    found = rows.var(axis=1)
-    return np.where(found < (_ROUNDING * means(rows)) ** 2, 0.0, found)
+    return without_rounding(means(rows), rows.var(axis=1))
+
+
+def without_rounding(means: Array, variances: Array) -> Array:
+    """The variances, 0 where they are nothing but rounding."""
+    return np.where(variances < (_ROUNDING * means) ** 2, 0.0, variances)
 
 
 def sharpe_ratio(mean: Array, variance: Array) -> Array:
@@ -53,10 +57,13 @@ def of_drawn(
 ) -> Array:
     """The statistics of every drawn run after its episodes are drawn again too.
 
-    `drawn` says which sample is whose; the result is (statistics, *drawn.shape).
+    `drawn` says which sample is whose; the result is (statistics, *drawn.shape), and not a number
+    where the sample is empty.
     """
-    found = np.empty((len(statistics), *drawn.shape))
+    found = np.full((len(statistics), *drawn.shape), np.nan)
     for run, sample in enumerate(samples):
+        if not len(sample):
+            continue
         places = np.argwhere(drawn == run)
         step = max(1, _AT_ONCE // len(sample))
         for start in range(0, len(places), step):

@@ -3,7 +3,8 @@
 Mean and variance of the final episodes' returns are averaged over the seeds first; of these
 averages are `J = mean - lam variance` and `SR = mean / sqrt(variance)`, as in the paper's table.
 The change is `(x - x_TD3) / |x_TD3|`. An interval is a bootstrap over both sources of chance:
-seeds are drawn again, and within each seed its episodes.
+seeds are drawn again, and within each seed its episodes. A run whose returns were not recorded
+counts with the mean and the variance in its row.
 """
 
 from __future__ import annotations
@@ -17,11 +18,10 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from mvpi.experiments.outcome import Outcome
 from mvpi.experiments.paper import BASELINE, COMPARED, METHODS, published
 from mvpi.report import samples
 from mvpi.report.changes import percent, relative_change
-from mvpi.report.rows import Finished, compared_at
+from mvpi.report.study import Finished, compared_at
 
 Array = npt.NDArray[np.float64]
 Verdict = Literal["agrees", "disagrees", "undecided", "not in the paper"]
@@ -57,9 +57,9 @@ class Cell:
 
 def cells(runs: Sequence[Finished], lam: float, seed: int = 0) -> list[Cell]:
     """The table of these runs at one risk aversion: the paper's methods first, then others."""
-    tasks: dict[str, dict[str, list[Outcome]]] = {}
+    tasks: dict[str, dict[str, list[Finished]]] = {}
     for run in compared_at(lam, runs):
-        tasks.setdefault(run.task, {}).setdefault(run.method, []).append(run.outcome)
+        tasks.setdefault(run.row.task, {}).setdefault(run.method, []).append(run)
     found: list[Cell] = []
     for task, methods in tasks.items():
         if BASELINE not in methods:
@@ -103,13 +103,17 @@ class _Seen:
     seeds: int
 
     @classmethod
-    def of(cls, seeds: Sequence[Outcome], lam: float, rng: np.random.Generator) -> _Seen:
-        returns = [np.array(outcome.returns) for outcome in seeds]
-        moments = (samples.means, samples.variances)
+    def of(cls, seeds: Sequence[Finished], lam: float, rng: np.random.Generator) -> _Seen:
+        means, variances = np.array([(run.row.mean, run.row.variance) for run in seeds]).T
+        moments = np.stack([means, samples.without_rounding(means, variances)])
+        returns = [np.array(run.returns) for run in seeds]
         drawn = samples.draw_runs(len(returns), _RESAMPLES, rng)
+        again = samples.of_drawn(returns, drawn, (samples.means, samples.variances), rng)
+        recorded = np.array([bool(run.returns) for run in seeds])
+        resampled = np.where(recorded[drawn], again, moments[:, drawn])
         return cls(
-            _statistics(samples.of_each(returns, moments).mean(axis=-1), lam),
-            _statistics(samples.of_drawn(returns, drawn, moments, rng).mean(axis=-1), lam),
+            _statistics(moments.mean(axis=-1), lam),
+            _statistics(resampled.mean(axis=-1), lam),
             len(seeds),
         )
 
