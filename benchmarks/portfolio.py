@@ -53,15 +53,10 @@ SETTINGS: dict[str, Any] = {
 }
 SIZES: dict[int, dict[str, Any]] = {
     2: {"hidden": (256,), "batch_size": 1_024},
-    5: {"hidden": (256,), "batch_size": 256},
+    5: {"hidden": (256,), "batch_size": 256, "actor_smoothing": 0.3},
 }
-STEPS = {2: 200_000, 5: 600_000}
+STEPS = {2: 200_000, 5: 300_000}
 WITH_BUDGET: dict[str, Any] = {"averaging": 300, "budget_every": 5_000}
-SIZES_WITH_BUDGET: dict[int, dict[str, Any]] = {
-    2: SIZES[2],
-    5: {"hidden": (128,), "batch_size": 1_024},
-}
-STEPS_WITH_BUDGET = {2: 200_000, 5: 500_000}
 
 
 @dataclass(frozen=True)
@@ -96,12 +91,11 @@ def portfolio(assets: int, risk: mvpi.Risk) -> Markowitz:
 def trained_share(assets: int, risk: mvpi.Risk, seed: int) -> float:
     """How much of the exact objective a trained agent reaches; for a budget, of the variance."""
     env = portfolio(assets, risk)
-    settings, steps = SETTINGS | SIZES[assets], STEPS[assets]
+    settings = SETTINGS | SIZES[assets]
     if isinstance(risk, mvpi.VarianceBudget):
-        settings = SETTINGS | SIZES_WITH_BUDGET[assets] | WITH_BUDGET
-        steps = STEPS_WITH_BUDGET[assets]
+        settings |= WITH_BUDGET
     agent = mvpi.TD3(partial(portfolio, assets, risk), risk=risk, seed=seed, **settings)
-    action = agent.learn(steps).predict(np.ones(1))
+    action = agent.learn(STEPS[assets]).predict(np.ones(1))
     if isinstance(risk, mvpi.VarianceBudget):
         return float(action @ env.covariance @ action) / risk.limit
     return env.value(action, risk) / env.value(env.best_action(risk), risk)

@@ -40,6 +40,7 @@ CASES = {
     "ring never wraps": Case(settings={"buffer_size": 10_000}),
     "cvar": Case(risk="cvar:0.2"),
     "budget": Case(risk="budget:0.01", steps=400, settings={"budget_every": 50}),
+    "smoothed actor": Case(["Walk"], settings={"actor_smoothing": 0.3}),
     "random episodes": Case(["Walk"], settings={"buffer_size": 37}),
     "random episodes, long ring": Case(["Walk"], risk="entropic:0.5"),
     "noisy actions": Case(action_noise=0.2, risk="0"),

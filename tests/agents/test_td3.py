@@ -40,7 +40,9 @@ class Reference:
         self.target_critics = [layers(critic) for critic in net.target_critics]
         self.adam = Adam(epsilon=1e-8)
 
-    def update(self, rows: Array, noise: Array, actor_too: bool) -> None:
+    def update(
+        self, rows: Array, noise: Array, actor_too: bool, nearby: Array | float = 0.0
+    ) -> None:
         s, a, r, continues, following = np.split(
             rows, np.cumsum([SEEN, ACTIONS, 1, 1]).tolist(), axis=1
         )
@@ -55,7 +57,7 @@ class Reference:
         if actor_too:
             units = forward(self.actor, s)
             chosen = np.tanh(units[-1])
-            valued = forward(self.critics[0], np.hstack([s, chosen]))
+            valued = forward(self.critics[0], np.hstack([s, chosen + nearby]))
             slope, _ = backward(self.critics[0], valued, np.full((len(rows), 1), -1 / len(rows)))
             _, gradients = backward(self.actor, units, slope[:, SEEN:] * (1 - chosen**2))
             self.step(-1, self.actor, gradients)
@@ -94,8 +96,9 @@ def backward(network: Layers, units: list[Array], slope: Array) -> tuple[Array, 
     return slope, gradients
 
 
+@pytest.mark.parametrize("smoothing", [0.0, 0.4])
 @pytest.mark.parametrize("delay", [1, 2, 3])
-def test_update_is_the_one_written_by_hand(delay: int) -> None:
+def test_update_is_the_one_written_by_hand(delay: int, smoothing: float) -> None:
     settings = replace(SETTINGS, policy_delay=delay, train_freq=2 * delay)
     rng = np.random.default_rng(delay)
     net = td3.initial_networks(rng, SEEN, ACTIONS, settings)
@@ -103,9 +106,12 @@ def test_update_is_the_one_written_by_hand(delay: int) -> None:
     rows = rng.standard_normal((2 * delay, BATCH, 2 * SEEN + ACTIONS + 2)).astype(np.float32)
     rows[..., SEEN + ACTIONS + 1] = rng.integers(2, size=rows.shape[:2])
     noise = rng.uniform(-0.5, 0.5, (2 * delay, BATCH, ACTIONS)).astype(np.float32)
-    net, _ = td3.update(net, jnp.asarray(rows), jnp.asarray(noise), settings)
-    for k, (batch, smoothing) in enumerate(zip(rows, noise, strict=True)):
-        by_hand.update(batch.astype(np.float64), smoothing, actor_too=(k + 1) % delay == 0)
+    nearby = smoothing * rng.standard_normal((2, BATCH, ACTIONS), dtype=np.float32)
+    given = map(jnp.asarray, (rows, noise))
+    net, _ = td3.update(net, *given, settings, jnp.asarray(nearby) if smoothing else None)
+    for k, (batch, on_targets) in enumerate(zip(rows, noise, strict=True)):
+        actor_too = (k + 1) % delay == 0
+        by_hand.update(batch.astype(np.float64), on_targets, actor_too, nearby[k // delay])
     for ours, expected in (
         (net.actor, by_hand.actor),
         (net.critics[0], by_hand.critics[0]),
@@ -145,6 +151,33 @@ def test_predictions_are_those_of_the_average_actor() -> None:
     assert not np.allclose(expected, last, rtol=1e-5)
 
 
+def test_smoothing_is_noise_on_the_actors_own_actions() -> None:
+    """With a standard deviation of its own: other noise leaves the actor of one update alone."""
+    seen: list[Any] = []
+
+    class Noting(td3.TD3Learner):
+        def _nearby(self, shape: tuple[int, ...]) -> Any:
+            seen.append(super()._nearby(shape))
+            return seen[-1]
+
+    class Agent(mvpi.TD3):
+        learner_type = Noting
+
+    settings = {**TINY, "batch_size": 500, "train_freq": 6, "policy_delay": 3}
+    Agent("mvpi/Markowitz-v0", **settings, actor_smoothing=0.3).learn(60)
+    assert [x.shape for x in seen] == [(2, 500, 2)] * 2
+    assert np.std(seen) == pytest.approx(0.3, rel=0.1)
+    Agent("mvpi/Markowitz-v0", **settings).learn(60)
+    assert seen[2:] == [None, None]
+
+
+def test_a_setting_of_later_versions_is_recorded_only_where_it_is_used() -> None:
+    """So that runs of earlier versions go on, and are found."""
+    assert "actor_smoothing" not in mvpi.TD3("mvpi/Markowitz-v0").config()["settings"]
+    smoothed = mvpi.TD3("mvpi/Markowitz-v0", actor_smoothing=0.25)
+    assert smoothed.config()["settings"]["actor_smoothing"] == 0.25
+
+
 @pytest.mark.parametrize(("given", "updates"), [(-1, 50), (2, 10), (20, 100)])
 def test_gradient_steps(given: int, updates: int) -> None:
     agent = mvpi.TD3("mvpi/Markowitz-v0", **TINY, train_freq=10, gradient_steps=given).learn(100)
@@ -164,9 +197,9 @@ class Watched(td3.TD3Learner):
         window = self.window.rewards.copy()
         original = td3.update
 
-        def note(net: Any, rows: Any, noise: Any, settings: Any) -> Any:
+        def note(net: Any, rows: Any, *others: Any) -> Any:
             self.seen.append((raw, rows.copy(), self.y, window))
-            return original(net, rows, noise, settings)
+            return original(net, rows, *others)
 
         td3.update = note
         try:

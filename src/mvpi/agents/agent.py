@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Self, TypeVar
@@ -117,7 +116,7 @@ class Agent(Generic[S]):
             "environment": {} if self.source is None else self.source.record,
             "risk": risk_text(self.risk),
             "seed": self.seed,
-            "settings": asdict(self.settings),
+            "settings": self.settings.record(),
         }
         plain: dict[str, Any] = json.loads(json.dumps(config, default=_number))
         return plain

@@ -6,7 +6,7 @@ line, and `settings` in config.json. Each field is documented under its name.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from difflib import get_close_matches
 from typing import Any, ClassVar, Literal, TypeVar
 
@@ -35,6 +35,8 @@ class CommonSettings:
 
     _fewest_layers: ClassVar[int] = 1
     _below_one: ClassVar[bool] = True
+    _later: ClassVar[tuple[str, ...]] = ()
+    """Fields of later versions, all of them off at 0: not in records while they are."""
 
     def __post_init__(self) -> None:
         self._numbers("gamma", at_least=0.0)
@@ -43,6 +45,10 @@ class CommonSettings:
             raise InputError(f"gamma must be {bound} 1, got {self.gamma}")
         object.__setattr__(self, "hidden", layer_sizes(self.hidden, self._fewest_layers))
         self._counts("evaluation_every", "evaluation_episodes", "checkpoint_every")
+
+    def record(self) -> dict[str, Any]:
+        """As plain facts: what determines training, the same as in versions with fewer settings."""
+        return {n: v for n, v in asdict(self).items() if v or n not in self._later}
 
     def _numbers(self, *names: str, **bounds: float) -> None:
         """Check fields that are numbers, and keep them as plain floats."""
@@ -99,6 +105,8 @@ class TD3Settings(CommonSettings):
     """Predict with the mean of the actor over about this many of its updates; 0: with the last."""
     exploration_noise: float = 0.1
     """Standard deviation of the noise on actions, for actions in [-1, 1]."""
+    actor_smoothing: float = 0.0
+    """Standard deviation of noise on the actions in the actor's own loss; 0: none, as in TD3."""
     target_policy_noise: float = 0.2
     """Standard deviation of the noise on the target policy's actions."""
     target_noise_clip: float = 0.5
@@ -110,11 +118,14 @@ class TD3Settings(CommonSettings):
     budget_rate: float = 0.05
     """With a variance budget: how far a measurement moves the risk aversion."""
 
+    _later: ClassVar[tuple[str, ...]] = ("actor_smoothing",)
+
     def __post_init__(self) -> None:
         super().__post_init__()
         self._numbers("learning_rate", "budget_rate", above=0.0)
         self._numbers("tau", above=0.0, at_most=1.0)
         self._numbers("exploration_noise", "target_policy_noise", "target_noise_clip", at_least=0.0)
+        self._numbers("actor_smoothing", at_least=0.0)
         self._counts("buffer_size", "batch_size", "train_freq", "policy_delay", "window")
         self._counts("budget_every")
         self._counts("learning_starts", "averaging", at_least=0)

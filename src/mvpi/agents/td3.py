@@ -114,11 +114,18 @@ def update_critics(
     return _replace(net, critics=critics, critic_optimizer=state), value
 
 
-def update_actor(net: Networks, batch: Batch, settings: TD3Settings) -> tuple[Networks, jax.Array]:
-    """One step on the actor, then all targets follow."""
+def update_actor(
+    net: Networks, batch: Batch, settings: TD3Settings, nearby: jax.Array | None = None
+) -> tuple[Networks, jax.Array]:
+    """One step on the actor, then all targets follow.
+
+    `nearby` is added to its actions: the slope of the critic, a network of flat pieces, is then
+    that of a neighbourhood and not of a single piece.
+    """
 
     def loss(actor: MLP) -> jax.Array:
-        return -jnp.mean(q(net.critics[0], batch.s, pi(actor, batch.s)))
+        a = pi(actor, batch.s)
+        return -jnp.mean(q(net.critics[0], batch.s, a if nearby is None else a + nearby))
 
     return descend(net, loss, settings)
 
@@ -150,19 +157,28 @@ _COMPILER = {"xla_cpu_prefer_vector_width": 512}
 
 @partial(jax.jit, static_argnames="settings", donate_argnames="net", compiler_options=_COMPILER)
 def update(
-    net: Networks, rows: jax.Array, noise: jax.Array, settings: TD3Settings
+    net: Networks,
+    rows: jax.Array,
+    noise: jax.Array,
+    settings: TD3Settings,
+    nearby: jax.Array | None = None,
 ) -> tuple[Networks, jax.Array]:
-    """As many updates as there are batches in `rows`; also returns the mean losses."""
+    """As many updates as there are batches in `rows`; also returns the mean losses.
 
-    def round_of_updates(net: Networks, drawn: tuple[jax.Array, jax.Array]) -> Any:
-        for rows_of_batch, noise_of_batch in zip(*drawn, strict=True):
+    `noise` is on the target actions, one a batch, and `nearby` on those of the actor's own loss,
+    one for each of its updates.
+    """
+
+    def round_of_updates(net: Networks, drawn: Any) -> tuple[Networks, jax.Array]:
+        rows, noise, nearby = drawn
+        for rows_of_batch, noise_of_batch in zip(rows, noise, strict=True):
             batch = _split(rows_of_batch, noise_of_batch)
             net, critic_loss = update_critics(net, batch, settings)
-        net, actor_loss = update_actor(net, batch, settings)
+        net, actor_loss = update_actor(net, batch, settings, nearby)
         return net, jnp.stack([critic_loss, actor_loss])
 
     rounds = (-1, settings.policy_delay)
-    drawn = (rows.reshape(rounds + rows.shape[1:]), noise.reshape(rounds + noise.shape[1:]))
+    drawn = (rows.reshape(rounds + rows.shape[1:]), noise.reshape(rounds + noise.shape[1:]), nearby)
     net, losses = jax.lax.scan(round_of_updates, net, drawn)
     return net, losses.mean(axis=0)
 
@@ -217,9 +233,16 @@ class TD3Learner(Learner[TD3Settings]):
         shape = (*rows.shape[:2], self.world.spaces.actions.size)
         noise = settings.target_policy_noise * self.rng.standard_normal(shape, dtype=np.float32)
         np.clip(noise, -settings.target_noise_clip, settings.target_noise_clip, out=noise)
-        self.net, losses = update(self.net, rows, noise, settings)
+        self.net, losses = update(self.net, rows, noise, settings, self._nearby(shape))
         self.add_losses(np.asarray(losses))
         self._refresh_policy()
+
+    def _nearby(self, shape: tuple[int, ...]) -> Vector | None:
+        """Noise on the actions of the actor's loss, if there is to be any."""
+        updates, spread = shape[0] // self.settings.policy_delay, self.settings.actor_smoothing
+        if not spread:
+            return None
+        return spread * self.rng.standard_normal((updates, *shape[1:]), dtype=np.float32)
 
     def _variance(self) -> float:
         return self.variance_of(self._actor)

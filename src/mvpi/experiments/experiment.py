@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -82,7 +82,7 @@ class Experiment:
     def identity(self) -> str:
         """The same for equal experiments, another one if anything differs, settings included."""
         settings = make_settings(SETTINGS[self.algorithm], dict(self.settings))
-        facts = {**self.record(), "settings": asdict(settings)}
+        facts = {**self.record(), "settings": settings.record()}
         text = json.dumps(facts, sort_keys=True)
         return hashlib.blake2b(text.encode(), digest_size=5).hexdigest()
 

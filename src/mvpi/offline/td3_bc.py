@@ -253,7 +253,7 @@ class TD3BC:
             "environment": {},
             "risk": risk_text(self.risk),
             "seed": self.seed,
-            "settings": asdict(self._td3),
+            "settings": self._td3.record(),
             "offline": asdict(self.settings),
             "steps": self.updates,
         }
