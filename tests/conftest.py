@@ -24,6 +24,11 @@ _CACHE = {
     "jax_persistent_cache_min_entry_size_bytes": -1,
 }
 
+# Processes that tests kill leave half an entry there, which others then warn of.
+os.environ.setdefault(
+    "PYTHONWARNINGS", "ignore:Error reading persistent compilation cache entry:UserWarning"
+)
+
 for _name, _value in _CACHE.items():
     os.environ.setdefault(_name.upper(), str(_value))
     if "jax" in sys.modules:

@@ -17,14 +17,14 @@ HEAVY = ("jax", "torch", "matplotlib", "numba", "scipy")
 
 _IMPORT = """
 import sys, time
-start = time.perf_counter()
+start = time.process_time()
 import mvpi
-print(time.perf_counter() - start, *sys.modules)
+print(time.process_time() - start, *sys.modules)
 """
 
 
 def imported() -> tuple[float, set[str]]:
-    """Seconds of `import mvpi` in a fresh interpreter, and the modules it loads."""
+    """Seconds of a core for `import mvpi` in a fresh interpreter, and the modules it loads."""
     done = subprocess.run(
         [sys.executable, "-c", _IMPORT], capture_output=True, text=True, check=True, timeout=60
     )

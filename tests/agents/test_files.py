@@ -750,7 +750,7 @@ def test_a_fifo_among_the_files_of_a_run_does_not_hang(
     (out / file).unlink()
     os.mkfifo(out / file)
     with pytest.raises((InputError, OSError)):
-        in_time(lambda: CASE.agent().learn(CASE.steps, out), 10)
+        in_time(lambda: CASE.agent().learn(CASE.steps, out), 60)
 
 
 def test_saving_is_all_or_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

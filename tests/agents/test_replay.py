@@ -234,7 +234,7 @@ def fill(path: Path, size: int, checkpoint: int) -> str:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=180,
     )
     assert done.returncode == 0, (signal.Signals(-done.returncode), done.stderr)
     return done.stdout.strip()

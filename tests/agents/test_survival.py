@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -192,7 +193,7 @@ def test_a_finished_run_whose_prolonging_was_killed_at_once_is_whole(tmp_path: P
 
 def test_processes_killed_twenty_times(tmp_path: Path, server: Server) -> None:
     case = Case(["Walk"], steps=6_000, settings={"buffer_size": 41})
-    assert kill_processes(case, 20, tmp_path, server) >= 15
+    assert kill_processes(case, 20, tmp_path, server) == 20
 
 
 @pytest.mark.slow
@@ -230,12 +231,17 @@ def start(arguments: list[str], until: Path) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
     )
-    deadline = time.monotonic() + 60
-    while not until.exists() or until.stat().st_mtime_ns == before:
+    wait_until(lambda: until.exists() and until.stat().st_mtime_ns != before, process)
+    return process
+
+
+def wait_until(happened: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+    """Something that the process, still running, is to do."""
+    deadline = time.monotonic() + 180
+    while not happened():
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.02)
-    return process
 
 
 def test_asked_to_stop_twice_and_then_left_alone(tmp_path: Path) -> None:
@@ -245,7 +251,7 @@ def test_asked_to_stop_twice_and_then_left_alone(tmp_path: Path) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         process = start(options(out, case), until=out / "policy.safetensors")
         process.send_signal(number)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=180)
         assert process.returncode == 130
         assert "Traceback" not in errors
         _, record = read_arrays(out / "checkpoint.safetensors", "checkpoint")
@@ -260,21 +266,49 @@ def test_asked_to_stop_twice_and_then_left_alone(tmp_path: Path) -> None:
     assert results(out) == results(tmp_path / "whole")
 
 
+TWICE_INTERRUPTED = """
+import os, runpy, signal, sys, time
+from pathlib import Path
+from mvpi.environment import World
+
+ready, go = Path(sys.argv.pop(1)), Path(sys.argv.pop(1))
+step, taken = World.step, 0
+
+def interrupted(self, action):
+    global taken
+    taken += 1
+    if taken == 250:
+        ready.touch()
+        while not go.exists():
+            time.sleep(0.01)
+    if taken in (250, 252):
+        os.kill(os.getpid(), signal.SIGINT)
+    return step(self, action)
+
+World.step = interrupted
+runpy.run_module("mvpi.cli", run_name="__main__")
+"""
+
+
 def test_two_signals_stop_at_once_and_the_directory_is_locked_until_then(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    out = tmp_path / "run"
-    case = Case(steps=100_000, settings={"checkpoint_every": 2_000})
-    arguments = options(out, case)
-    process = start([*arguments, "--json"], until=out / "replay.rows")
+    """Both come in the middle of an episode, which the first of them would let end."""
+    out, ready, go = tmp_path / "run", tmp_path / "ready", tmp_path / "go"
+    arguments = options(out, Case(steps=100_000, settings={"checkpoint_every": 2_000}))
+    process = subprocess.Popen(
+        [sys.executable, "-c", TWICE_INTERRUPTED, ready, go, "train", "td3", *arguments, "--json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    wait_until(ready.exists, process)
     with pytest.raises(SystemExit) as exited:
         cli.main(["train", "td3", *arguments])
     assert exited.value.code == 2
     assert f"another process is training in {out}" in capsys.readouterr().err
-    process.send_signal(signal.SIGINT)
-    time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    output, errors = process.communicate(timeout=60)
+    go.touch()
+    output, errors = process.communicate(timeout=180)
     assert process.returncode == 130
     assert output == ""
     assert errors.count("\n") == 1
@@ -330,7 +364,7 @@ def test_a_signal_while_importing_is_no_traceback(tmp_path: Path, module: str) -
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=180,
     )
     assert done.returncode in (130, -signal.SIGINT)
     assert "Traceback" not in done.stderr

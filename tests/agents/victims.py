@@ -62,6 +62,7 @@ TINY_OF: dict[str, dict[str, Any]] = {
 
 FILES = ("open", "write", "fsync", "replace", "unlink")
 ANY = (*FILES, "step", "add")
+STEPS_UNTIL_KILLED = 300
 
 
 @dataclass(frozen=True)
@@ -134,7 +135,7 @@ class Server:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.close()
-        self._process.wait(timeout=30)
+        self._process.wait(timeout=120)
         self._process.stdout.close()
 
     def run(
@@ -148,7 +149,8 @@ class Server:
     ) -> End:
         """Train `case` in `out`; `after` seconds the process is killed from outside.
 
-        One that is faster than that waits for it: how it ends does not depend on the machine.
+        Until then it makes `STEPS_UNTIL_KILLED` steps at most and waits: neither how it ends nor
+        how far it gets depends on the machine.
         """
         order = {
             "case": vars(case),
@@ -240,6 +242,13 @@ class _Trap:
     def at(self, event: str) -> None:
         if self.springs(event):
             self.die()
+
+
+class _Pause(_Trap):
+    """Waits to be killed from outside."""
+
+    def die(self) -> None:
+        time.sleep(600)
 
 
 class _DyingFile:
@@ -443,8 +452,11 @@ def _victim(order: dict[str, Any], counts: Path) -> None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         limit = order["limits"]["file_size"]
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-    death = order["death"]
-    trap = _Trap(Path(order["out"]), None if death is None else Death(**death), None)
+    out, death = Path(order["out"]), order["death"]
+    if order["after"] is None:
+        trap = _Trap(out, None if death is None else Death(**death), None)
+    else:
+        trap = _Pause(out, Death(("step",), STEPS_UNTIL_KILLED), None)
     _arm(trap, setattr)
     status = 0
     try:
@@ -453,7 +465,7 @@ def _victim(order: dict[str, Any], counts: Path) -> None:
         traceback.print_exc()
         status = 1
     if order["after"] is not None and status == 0:
-        time.sleep(60)
+        trap.die()
     with contextlib.suppress(OSError):
         counts.write_text(json.dumps(trap.counts))
     sys.stderr.flush()

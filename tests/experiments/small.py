@@ -258,9 +258,10 @@ def _main(address: str, root: str, records: str) -> None:
     experiments = [Experiment.of_record(record) for record in json.loads(records)]
     runner: Runner
     if address:
-        from mvpi.experiments.cluster import RayRunner
+        from mvpi.experiments import cluster
 
-        runner = RayRunner(address)
+        cluster._CONNECT = PATIENCE
+        runner = cluster.RayRunner(address)
     else:
         from mvpi.experiments.local import LocalRunner
 

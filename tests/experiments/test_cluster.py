@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 from small import (
+    PATIENCE,
     Gate,
     InBackground,
     at_the_gate,
@@ -92,10 +93,17 @@ def running(number: int, **head: Any) -> Iterator[Nodes]:
     ):
         patch.setenv(MARK, mark)
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        Path("/tmp/ray").mkdir(exist_ok=True)  # Ray writes there too, and does not make it
         nodes = Nodes(name, number, **head)
         yield nodes
         nodes.shutdown()
         wait_for(lambda: not processes(mark, "environ"), "all processes of the cluster to end")
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several clusters may start at once on a slow machine."""
+    monkeypatch.setattr(cluster_module, "_CONNECT", PATIENCE)
 
 
 @pytest.fixture(scope="module")
@@ -173,9 +181,9 @@ def test_a_killed_runner_takes_its_tasks_along_and_the_next_goes_on(
 
 
 def ends_with_its_runner(root: Path) -> None:
-    wait_for(lambda: not td3().busy(root), "the training process to end", 30.0)
+    wait_for(lambda: not td3().busy(root), "the training process to end")
     assert not workers(root)
-    wait_for(lambda: not boards(root), "the driver to tidy up", 30.0)
+    wait_for(lambda: not boards(root), "the driver to tidy up")
     assert td3().outcome(root) is None
 
 
@@ -235,20 +243,21 @@ def test_the_driver_submits_again_what_has_to_wait_and_says_so_once(
 
 
 @pytest.mark.parametrize(
-    ("address", "words"),
+    ("address", "seconds", "words"),
     [
-        ("127.0.0.1:1", "no answer within 6 seconds"),
-        ("nonsense", "Invalid address format: nonsense"),
+        ("127.0.0.1:1", 6.0, "no answer within 6 seconds"),
+        ("nonsense", PATIENCE, "Invalid address format: nonsense"),
     ],
 )
 def test_no_cluster_at_the_address(
     tmp_path: Path,
     address: str,
+    seconds: float,
     words: str,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(cluster_module, "_CONNECT", 6.0)
+    monkeypatch.setattr(cluster_module, "_CONNECT", seconds)
     with pytest.raises(InputError) as caught:
         list(RayRunner(address)([td3()], tmp_path))
     assert str(caught.value).startswith(f"cannot connect to Ray at {address!r}: {words}; ")

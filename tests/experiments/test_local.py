@@ -279,7 +279,7 @@ def test_a_killed_runner_takes_its_workers_along_and_the_next_one_goes_on(
     at_the_gate(gate, finished, td3())
     runner.send_signal(number)
     assert runner.wait() == -number
-    wait_for(lambda: not td3().busy(finished), "workers to end with their runner", 20.0)
+    wait_for(lambda: not td3().busy(finished), "workers to end with their runner")
     assert not workers(finished)
     gate.open()
     events = list(LocalRunner(2)([td3(), ppo()], finished))
@@ -367,7 +367,7 @@ def test_runners_and_workers_killed_at_random_times(tmp_path: Path, seed: int) -
         time.sleep(rng.uniform(0.0, 6.0))
         runner.kill()
         runner.wait()
-        wait_for(lambda: not workers(root), "workers to end with their runner", 20.0)
+        wait_for(lambda: not workers(root), "workers to end with their runner")
     assert {states[-1] for states in told(list(LocalRunner(2)(experiments, root))).values()} == {
         "done"
     }

@@ -75,5 +75,5 @@ def test_the_progress_line_is_gone_when_it_starts_late(monkeypatch) -> None:
         with solve.progress_display("working") as progress:
             progress(1, 0.0, 1.0)
     for thread in set(threading.enumerate()) - before:
-        thread.join(timeout=2.0)
+        thread.join(timeout=60.0)
         assert not thread.is_alive()
