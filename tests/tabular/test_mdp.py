@@ -616,3 +616,17 @@ def test_the_linear_program_agrees_on_average_reward():
     problem = random_problem(seed=3, states=5, actions=3, discount=1.0)
     optimum, _ = best_linear(problem, problem.r)
     assert optimize(problem.mdp(), 0.0).mean == pytest.approx(optimum, abs=1e-9)
+
+
+@pytest.mark.parametrize("n", [10, 70, 300, 2_000])
+@pytest.mark.parametrize("up", [0.7, 0.5, 0.3])
+def test_the_stationary_distribution_of_a_queue(n: int, up: float) -> None:
+    """Geometric: a queue that tends to be full is empty once in (up / down)^n steps."""
+    p = np.zeros((n, 1, n))
+    states = np.arange(n)
+    p[states, 0, np.minimum(states + 1, n - 1)] += up
+    p[states, 0, np.maximum(states - 1, 0)] += 1.0 - up
+    found = MDP(p, np.zeros((n, 1)), discount=1.0).occupancy(np.zeros(n, int))[:, 0]
+    log = states * math.log(up / (1.0 - up))
+    exact = np.exp(log - log.max())
+    np.testing.assert_allclose(found, exact / exact.sum(), atol=1e-12)

@@ -6,7 +6,7 @@ import importlib
 import math
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import ClassVar
 
 import numpy as np
@@ -25,6 +25,7 @@ from problems import (
 )
 from scipy.optimize import brentq
 
+from mvpi import stats
 from mvpi.errors import InputError
 from mvpi.risk import CVaR, Entropic, MeanVariance, Risk, VarianceBudget
 from mvpi.tabular import dual_search, exploration
@@ -721,3 +722,72 @@ def test_a_bad_tolerance_is_refused(tolerance):
 def test_a_bad_risk_is_refused(risk):
     with pytest.raises(InputError, match="risk_aversion must be >= 0"):
         optimize(random_problem(20, 3, 2, 0.9).mdp(), risk)
+
+
+def statistics(mdp, policy):
+    values, shares = mdp.reward_distribution(mdp.occupancy(policy))
+    return stats.mean(values, shares), stats.variance(values, shares)
+
+
+@pytest.mark.parametrize("cost", [100.0, 1e4, 1e6, 1e8])
+@pytest.mark.parametrize("price", [0.5, 10.0])
+def test_an_avoidable_state_may_cost_anything(cost, price):
+    """State 3 is a trap that no good policy gets to: what it costs must not blur the rest."""
+    p = np.zeros((4, 2, 4))
+    p[np.arange(4)[:, None], np.arange(2), [[1, 3], [2, 1], [0, 1], [2, 3]]] = 1.0
+    rewards = np.array([[3.0, -3.0], [-2.0, 2.0], [2.0, 1.0], [-cost, -cost]])
+    problem = Problem(p, rewards, 0.99, np.eye(4)[0])
+    mdp, risk = problem.mdp(), MeanVariance(price)
+    solution = optimize(mdp, risk)
+    assert solution.value == pytest.approx(best_value(problem, risk), abs=EXACT)
+    assert (solution.mean, solution.variance) == pytest.approx(
+        statistics(mdp, solution.policy), abs=EXACT
+    )
+    assert solution.upper_bound >= solution.value - EXACT
+    assert solution.converged or cost > 1e6  # squares of more leave too few digits for a proof
+
+
+@pytest.mark.parametrize("bonus", [10.0, 1e3, 1e6, 1e9])
+def test_a_bonus_that_is_declined_may_be_huge(bonus):
+    p = np.zeros((3, 2, 3))
+    p[np.arange(3), :, [1, 2, 0]] = 1.0
+    problem = Problem(p, np.array([[1.0, bonus], [-1.0, -1.0], [0.5, 0.3]]), 0.9, np.eye(3)[0])
+    mdp, risk = problem.mdp(), MeanVariance(1.0)
+    solution = optimize(mdp, risk)
+    assert solution.value == pytest.approx(best_value(problem, risk), abs=EXACT)
+    assert solution.upper_bound >= solution.value - EXACT
+    assert solution.gap < 1e-4
+    chosen = frontier(mdp).best(1.0)
+    assert (chosen.mean, chosen.variance) == pytest.approx(
+        statistics(mdp, chosen.policy), abs=EXACT
+    )
+
+
+@pytest.mark.parametrize("cost", [1e3, 1e6, 1e9])
+@pytest.mark.parametrize("limit", [0.5, 0.9, 1.5])
+def test_a_budget_is_kept_beside_a_policy_that_pays_the_same_huge_cost_for_ever(cost, limit):
+    p = np.zeros((2, 2, 2))
+    p[np.arange(2), :, [1, 0]] = 1.0
+    mdp = MDP(p, [[1.0, -cost], [-1.0, -cost]], 0.9, 0)
+    solution = optimize(mdp, VarianceBudget(limit))
+    assert solution.variance <= limit * (1 + 1e-9)
+    if limit > 1:
+        alternating = statistics(mdp, np.zeros(2, int))
+        assert (solution.mean, solution.variance) == pytest.approx(alternating, abs=EXACT)
+
+
+@pytest.mark.parametrize("discount", [1 - 1e-6, 1 - 5e-7, 1 - 1e-7, 1 - 1e-8, 1 - 1e-10, 1.0])
+@pytest.mark.parametrize("risk", [MeanVariance(0.0), MeanVariance(1.0), Entropic(1.0)], ids=repr)
+def test_slow_chains_at_discounts_next_to_1(discount, risk):
+    """A ring of 100 states: all answers are those of the average reward, nearly."""
+    n = 100
+    p = np.zeros((n, 2, n))
+    for s, a in product(range(n), range(2)):
+        p[s, a, (s + 1 + a) % n] = 0.9
+        p[s, a, (s - 1) % n] = 0.1
+    rewards = np.full((n, 2), -1.0)
+    rewards[0] = 0.0
+    near = optimize(MDP(p, rewards, discount, 1), risk)
+    average = optimize(MDP(p, rewards, 1.0), risk)
+    assert near.value == pytest.approx(average.value, abs=(1 - discount) + 1e-9)
+    assert near.converged

@@ -13,14 +13,15 @@ states by dense linear algebra, above by the iterative methods of `mvpi.tabular.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components
+from scipy.sparse.csgraph import breadth_first_order, connected_components
 
-from mvpi.errors import InputError
+from mvpi.errors import InputError, NoConvergence
 
 if TYPE_CHECKING:
     from mvpi.tabular.linear import System
@@ -31,6 +32,16 @@ DIRECT_UP_TO = 64
 """Number of states up to which dense linear algebra is used."""
 
 _OCCUPANCY_ACCURACY = 1e-12
+_STATIONARY_ACCURACY = 1e-9
+"""A distribution that a step changes by more than this is not stationary."""
+_REFERENCES = 5
+"""How many states a stationary distribution is sought around."""
+_NEAR_ONE = 1e-6
+"""With `1 - discount` below this, single precision sees values only relative to one of them."""
+_LONG_RUN = 1.0 - 1e-5
+"""The discount of a distribution that is nearly the stationary one."""
+_BLURRED = 100.0
+"""Rounding so many times above the tolerance may come from states that do not count."""
 _EPS = float(np.finfo(np.float64).eps)
 _TINY = float(np.finfo(np.float64).tiny)
 
@@ -44,6 +55,17 @@ def closed_classes(matrix: csr_array) -> list[int]:
     closed[source[source != label[graph.indices]]] = False
     _, first_state = np.unique(label, return_index=True)
     return sorted(int(s) for s in first_state[closed])
+
+
+def reached_from(matrix: csr_array, starts: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """The states that a chain, or any policy, can be in after beginning in one of `starts`."""
+    n = matrix.shape[0]
+    moves = matrix.tocoo()
+    rows = np.concatenate([moves.coords[0], np.full(len(starts), n)])
+    columns = np.concatenate([moves.coords[1], starts])
+    graph = csr_array((np.ones(len(rows)), (rows, columns)), shape=(n + 1, n + 1))
+    found = np.sort(breadth_first_order(graph, n, return_predecessors=False))[:-1]
+    return found.astype(np.int64)
 
 
 class NotUnichain(InputError):
@@ -96,6 +118,26 @@ class Chain:
                 raise NotUnichain("the policy's chain", classes)
             self._reference = classes[0]
 
+    @cached_property
+    def lasting(self) -> npt.NDArray[np.bool_]:
+        """The states that count: reached from the start, at discount 1 again and again."""
+        starts = np.flatnonzero(self.start) if self.discount < 1.0 else np.array([self._reference])
+        mask = np.zeros(len(self.start), dtype=bool)
+        mask[reached_from(self.matrix, starts) if len(starts) < len(mask) else slice(None)] = True
+        return mask
+
+    @cached_property
+    def _often_visited(self) -> int:
+        """A state that is visited often in the long run."""
+        d = np.where(self.lasting, self._nearly_stationary(), 0.0)
+        return int(np.argmax(d))
+
+    @property
+    def _is_relative(self) -> bool:
+        """Whether values are solved for relative to that of a state that is visited often."""
+        near = 1.0 - self.discount < _NEAR_ONE
+        return self.discount == 1.0 or (near and not self.is_narrow)
+
     @property
     def slowness(self) -> int:
         """Work spent on values beyond fixed-point steps, in Krylov iterations."""
@@ -112,20 +154,23 @@ class Chain:
     ) -> Values:
         """Relative values and gain for per-state `rewards`; the gain is right to `tolerance`."""
         v = np.zeros_like(rewards) if guess is None else guess.copy()
-        gain, previous = 0.0, np.inf
+        gain, everywhere, where_it_counts = 0.0, _Progress(tolerance), _Progress(tolerance)
         for _ in range(50):
             common = mean_over(self.start, v)
             v -= common
             gain += (1.0 - self.discount) * common
             residual = rewards - gain - v + self.discount * (self.matrix @ v)
-            low, high = float(residual.min()), float(residual.max())
-            gain += 0.5 * (low + high)
-            residual -= 0.5 * (low + high)
-            floor = 8 * _EPS * max(float(np.abs(v).max()), float(np.abs(rewards).max()))
-            stalled = high - low > 0.5 * previous
-            if high - low <= max(tolerance, floor) or (stalled and previous <= 1e3 * floor):
+            seen = [everywhere]
+            middle, floor = everywhere.look(residual, v, rewards)
+            if floor > _BLURRED * tolerance:
+                kept = self.lasting
+                middle, _ = where_it_counts.look(residual[kept], v[kept], rewards[kept])
+                seen.append(where_it_counts)
+            gain += middle
+            residual -= middle
+            if all(progress.is_over for progress in seen):
                 break
-            previous = high - low
+            stalled = any(progress.is_stalled and not progress.is_over for progress in seen)
             v += self.value_correction(residual, 0.5 * tolerance, stalled)
         return Values(v, gain)
 
@@ -157,8 +202,9 @@ class Chain:
                 y = system.solve_directly(remaining)
             else:
                 y = system.solve(remaining, 0.5 * target, limit)
-            if self.discount == 1.0:
-                y[self._reference] = 0.0
+            if self._is_relative:
+                common, y[self._often_visited] = float(y[self._often_visited]), 0.0
+                x += common / (1.0 - self.discount) if self.discount < 1.0 else 0.0
             x += y
         return x
 
@@ -192,30 +238,20 @@ class Chain:
         d /= d.sum()
         return d
 
-    def _discounted(self, matrix: csr_array) -> csr_array:
-        if self.discount == 1.0:
-            return matrix
-        return csr_array((self.discount * matrix.data, matrix.indices, matrix.indptr), matrix.shape)
-
     def _value_matrix(self) -> csr_array:
-        """`B` with `x = b + B x` giving the values; at discount 1, `x[reference]` is the gain."""
-        if self.discount < 1.0:
-            return self._discounted(self.matrix)
-        n, k = self.matrix.shape[0], self._reference
-        others = self.matrix.copy()
+        """`B` with `x = b + B x` giving the values.
+
+        Relative ones are differences to that of one state, in whose place stands what all have in
+        common: `1 - discount` times its value, at discount 1 the gain.
+        """
+        if not self._is_relative:
+            return _scaled(self.matrix, self.discount)
+        n, k = self.matrix.shape[0], self._often_visited
+        others = _scaled(self.matrix, self.discount)
         others.data[others.indices == k] = 0.0
         rows = np.delete(np.arange(n), k)
         gain_column = csr_array((np.ones(n - 1), (rows, np.full(n - 1, k))), shape=(n, n))
         return with_sorted_indices(others - gain_column, like=self.matrix)
-
-    def _occupancy_matrix(self, backwards: csr_array) -> csr_array:
-        """`B` with `x = b + B x` giving the occupancy; at discount 1, `x[reference]` is fixed."""
-        if self.discount < 1.0:
-            return backwards
-        matrix = backwards.copy()
-        k = self._reference
-        matrix.data[matrix.indptr[k] : matrix.indptr[k + 1]] = 0.0
-        return matrix
 
     def _direct_values(self, residual: Array) -> Array:
         # The reference keeps its value: in its place stands what all residuals have in common.
@@ -239,33 +275,105 @@ class Chain:
         return d
 
     def _iterative_occupancy(self) -> Array:
-        from mvpi.tabular.linear import fixed_point_steps, make_system
+        from mvpi.tabular.linear import make_system
 
-        backwards = self._discounted(with_sorted_indices(self.matrix.T, like=self.matrix))
+        backwards = _scaled(self._backwards, self.discount)
         restart = (1.0 - self.discount) * self.start
-        news = restart - self.start + backwards @ self.start
-        d, residual = fixed_point_steps(backwards, 1.0, news, target=0.0)
-        d += self.start
+        d, residual = _steps_from(self.start, backwards, restart)
         if float(np.abs(residual).sum()) <= _OCCUPANCY_ACCURACY:
             return d
-        system = make_system(self._occupancy_matrix(backwards))
         if self.discount == 1.0:
-            # Visits to each state between two visits to the reference.
-            d, residual = np.zeros_like(d), np.zeros_like(d)
-            residual[self._reference] = 1.0
-        previous = np.inf
-        for _ in range(20):
-            error = float(np.abs(residual).sum())
-            if error <= _OCCUPANCY_ACCURACY * max(1.0, float(d.sum())):
-                break
-            if error > 0.5 * previous:
-                return d + system.solve_directly(residual)
-            previous = error
-            d = d + system.solve(residual, 1e-3 * float(np.abs(residual).max()))
-            residual = restart - d + backwards @ d
-            if self.discount == 1.0:
-                residual[self._reference] = 1.0 - d[self._reference]
-        return d
+            return self._stationary()
+        return _refined(make_system(backwards), backwards, restart, d)
+
+    def _stationary(self) -> Array:
+        """Visits to each state between two visits to one that is visited often.
+
+        Around a state that is hardly ever visited these numbers would be beyond arithmetic: then
+        the state that seems to be visited most is tried.
+        """
+        from mvpi.tabular.linear import make_system
+
+        reference = self._often_visited
+        for _ in range(_REFERENCES):
+            others = self._backwards.copy()
+            others.data[others.indptr[reference] : others.indptr[reference + 1]] = 0.0
+            once = np.zeros_like(self.start)
+            once[reference] = 1.0
+            with np.errstate(over="ignore", invalid="ignore"):
+                d = _refined(make_system(others), others, once, np.zeros_like(once))
+                d = np.where(np.isfinite(d), np.maximum(d, 0.0), 0.0)
+                d /= d.sum()
+                change = float(np.abs(self._backwards @ d - d).sum())
+            if change <= _STATIONARY_ACCURACY:
+                return d
+            reference = int(np.argmax(np.where(self.lasting, d, 0.0)))
+        raise NoConvergence(
+            "the stationary distribution of a policy could not be computed: its chain hardly "
+            "ever goes from some places to others; use a discount below 1"
+        )
+
+    def _nearly_stationary(self) -> Array:
+        """The occupancy at a discount next to 1, roughly."""
+        from mvpi.tabular.linear import make_system
+
+        discount = min(self.discount, _LONG_RUN)
+        backwards = _scaled(self._backwards, discount)
+        d, residual = _steps_from(self.start, backwards, (1.0 - discount) * self.start)
+        error = float(np.abs(residual).max())
+        if error * len(d) <= 0.01:
+            return d
+        return d + make_system(backwards).solve(residual, 1e-3 * error)
+
+    @cached_property
+    def _backwards(self) -> csr_array:
+        return with_sorted_indices(self.matrix.T, like=self.matrix)
+
+
+def _scaled(matrix: csr_array, factor: float) -> csr_array:
+    return csr_array((factor * matrix.data, matrix.indices, matrix.indptr), matrix.shape)
+
+
+def _steps_from(start: Array, backwards: csr_array, restart: Array) -> tuple[Array, Array]:
+    """`x = restart + backwards x` by fixed-point steps from `start`, and the residual left."""
+    from mvpi.tabular.linear import fixed_point_steps
+
+    x, residual = fixed_point_steps(backwards, 1.0, restart - start + backwards @ start, target=0.0)
+    return x + start, residual
+
+
+def _refined(system: System, backwards: csr_array, restart: Array, x: Array) -> Array:
+    """`x = restart + backwards x`, from an approximation on, as exactly as it gets."""
+    previous = np.inf
+    for _ in range(20):
+        residual = restart - x + backwards @ x
+        error = float(np.abs(residual).sum())
+        if error <= _OCCUPANCY_ACCURACY * max(1.0, float(x.sum())):
+            break
+        if error > 0.5 * previous:
+            return x + system.solve_directly(residual)
+        previous = error
+        x = x + system.solve(residual, 1e-3 * float(np.abs(residual).max()))
+    return x
+
+
+class _Progress:
+    """How residuals of some states shrink, until they are small or nothing but rounding."""
+
+    def __init__(self, tolerance: float) -> None:
+        self._tolerance = tolerance
+        self._span = np.inf
+        self.is_stalled = self.is_over = False
+
+    def look(self, residual: Array, values: Array, rewards: Array) -> tuple[float, float]:
+        """The middle of the residuals, and how far they may be off by rounding alone."""
+        low, high = float(residual.min()), float(residual.max())
+        floor = 8 * _EPS * max(float(np.abs(values).max()), float(np.abs(rewards).max()))
+        previous, self._span = self._span, high - low
+        self.is_stalled = self._span > 0.5 * previous
+        small = self._span <= max(self._tolerance, floor)
+        self.is_over = small or (self.is_stalled and previous <= 1e3 * floor)
+        return 0.5 * (low + high), floor
 
 
 def with_sorted_indices(matrix: csr_array, like: csr_array) -> csr_array:

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from mvpi import stats
 from mvpi.tabular.bellman import Actions
 from mvpi.tabular.chain import Chain, Values
 from mvpi.tabular.mdp import MDP
@@ -61,6 +62,8 @@ class Units(NamedTuple):
 class Exploration:
     """The part of the lower boundary that has been found so far, beginning with its `top`."""
 
+    first: Corner
+    """That of the policy it began with."""
     top: tuple[Corner, Line]
     """The largest mean."""
     gaps: list[Gap]
@@ -84,8 +87,8 @@ class Exploration:
         self._states = np.arange(mdp.n_states)
         self._first = mdp.expected(lambda r: (r - self.centre) / self.scale)
         self._second = mdp.expected(lambda r: ((r - self.centre) / self.scale) ** 2)
-        known = self._corner(policy, chain or mdp.chain(policy))
-        self.top = self.farthest(1.0, 0.0, near=[known])
+        self.first = self._corner(policy, chain or mdp.chain(policy))
+        self.top = self.farthest(1.0, 0.0, near=[self.first])
 
     @property
     def lowest(self) -> float:
@@ -182,14 +185,23 @@ class Exploration:
 
         The variance is evaluated around the mean, so that nothing cancels; it is between the
         squares that are paid. Less of it than the accuracy of the mean makes by itself is none.
+        Where the units do not suit the policy, both are those of its occupancy.
         """
         m, policy = corner.point.m, corner.policy
+        if not self.suits(corner):
+            rewards, weights = self.mdp.reward_distribution(self.mdp.occupancy(policy))
+            return stats.mean(rewards, weights), stats.variance(rewards, weights)
         squares = self.mdp.expected(lambda r: ((r - self.centre) / self.scale - m) ** 2)
         chain, guess = self.mdp.chain(policy), corner.values[1] - 2.0 * m * corner.values[0]
         paid = squares[self._states, policy]
         spread = chain.evaluate_relative(paid, 0.1 * self.finest, guess).gain
         spread = min(max(spread, float(paid.min())), float(paid.max()))
         return self.mean(m), self.scale**2 * spread if spread > self.finest**2 else 0.0
+
+    def suits(self, corner: Corner) -> bool:
+        """Whether the units suit what the policy of a corner is paid."""
+        own = Units.of(self.mdp.rewards_paid_by(corner.policy), self.mdp.rewards)
+        return abs(corner.point.m) <= FAR and self.scale <= FAR * own.scale
 
     def upper_mean(self, m: float) -> float:
         """What a bound on scaled means is for the rewards, the accuracy of corners included."""

@@ -251,7 +251,8 @@ def _least_variance_from(gap: Gap, m: float) -> float:
 
 
 def _between(start: float, end: float, shares: Array) -> Array:
-    return start + shares * (end - start)
+    # Rounding must not lead beyond an end.
+    return np.clip(start + shares * (end - start), min(start, end), max(start, end))
 
 
 def _read_only(values: list[float]) -> Array:

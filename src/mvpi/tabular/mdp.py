@@ -194,8 +194,9 @@ class MDP:
         return self.rewards, per_row * self.transitions.data
 
     def rewards_paid_by(self, policy: Policy) -> Array:
-        """All rewards that a checked policy can be paid, in whatever state."""
-        values, shares = self.reward_distribution(self.pairs_of(policy))
+        """All rewards that a checked policy is ever paid, in the states that it gets to."""
+        reached = self.chain(policy).lasting
+        values, shares = self.reward_distribution(reached[:, None] * self.pairs_of(policy))
         return values[shares > 0]
 
     def expected(self, function: Callable[[Array], Array]) -> Array:

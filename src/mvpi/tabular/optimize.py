@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,7 @@ from mvpi.errors import InputError
 from mvpi.risk import Entropic, MeanVariance, Risk, VarianceBudget, as_risk
 from mvpi.stats import check_number
 from mvpi.tabular.dual_search import DualSearch
-from mvpi.tabular.exploration import FAR, Exploration, explore
+from mvpi.tabular.exploration import Exploration, explore
 from mvpi.tabular.mdp import MDP
 from mvpi.tabular.polygon import Answer, Corner, Gap, Line, Point, Question, unit
 from mvpi.tabular.reachable import reachable_core
@@ -44,6 +44,8 @@ TOLERANCE = 1e-9
 
 _ROUNDING = 1e-13
 """A variance this little above its limit, in scaled units, is within it."""
+_EXCESS = 1e-9
+"""Share of a limit by which the variance of an answer may exceed it."""
 _CHANGES_OF_UNITS = 3
 """How often a policy with rewards far from those of the largest mean is looked at in its units."""
 _ENTROPIC_ROUNDING = 1e-12
@@ -202,16 +204,16 @@ def _risk_neutral(polygon: Exploration, tolerance: float) -> Solution:
 def _in_own_units(
     polygon: Exploration, search: Callable[[Exploration], tuple[T, Corner]], tolerance: float
 ) -> list[T]:
-    """What `search` finds, once, or again and again while the corner it ends at is far away.
+    """What `search` finds, once, or again and again while the units do not suit where it ends.
 
-    Variances are differences of moments, and far away these leave few digits of them: then the
-    search is repeated in units of the rewards that are paid there.
+    Variances are differences of moments, and far away, or where rewards differ by far less, these
+    leave few digits of them: then the search is repeated in units of the rewards paid there.
     """
     found: list[T] = []
     for _ in range(_CHANGES_OF_UNITS):
         result, corner = search(polygon)
         found.append(result)
-        if abs(corner.point.m) <= FAR:
+        if polygon.suits(corner):
             break
         polygon = Exploration(polygon.mdp, corner.policy, tolerance, solves=polygon.solves)
     return found
@@ -246,7 +248,7 @@ def _begin_tradeoff(polygon: Exploration, question: Tradeoff) -> None:
     top, top_line = polygon.top
     right = _gradient_direction(question.price, top_line.h)
     end, end_line = polygon.farthest(*right, near=[top])
-    known, begun = [top, end], [(end, end_line)]
+    known, begun = [polygon.first, top, end], [(end, end_line)]
     inner = _gradient_direction(question.price, end.point.m)
     if inner != right:
         begun.insert(0, polygon.farthest(*inner, near=known))
@@ -260,7 +262,7 @@ def _begin_tradeoff(polygon: Exploration, question: Tradeoff) -> None:
 def _best_under_budget(
     polygon: Exploration, risk: VarianceBudget, tolerance: float, progress: Progress | None
 ) -> Solution:
-    def search(polygon: Exploration) -> tuple[Solution | InputError, Corner]:
+    def search(polygon: Exploration) -> tuple[_Blend | InputError, Corner]:
         polygon.begin_from_calmest()
         question = Budget.of(risk.limit, polygon)
         answer = polygon.answer(question, tolerance, _in_rewards(polygon, progress))
@@ -268,14 +270,30 @@ def _best_under_budget(
             return _budget_too_small(polygon, risk.limit, tolerance)
         gap = max(polygon.gaps, key=question.reached)
         share = question.share(gap.left.point, gap.right.point) or 0.0
-        policy, mean, variance = blend(polygon, gap.left, gap.right, share)
-        certificate = _certificate(polygon, answer, tolerance)
-        return describe_moments(policy, mean, variance, mean, certificate), gap.left
+        found = _Blend(
+            *blend(polygon, gap.left, gap.right, share), _certificate(polygon, answer, tolerance)
+        )
+        return found, gap.right if share > 0.5 else gap.left
 
-    found = _in_own_units(polygon, search, tolerance)[-1]
-    if isinstance(found, InputError):
-        raise found
-    return found
+    found = _in_own_units(polygon, search, tolerance)
+    blends = [one for one in found if isinstance(one, _Blend)]
+    within = risk.limit * (1.0 + _EXCESS) + _ROUNDING * polygon.scale**2
+    kept = [one for one in blends if one.variance <= within]
+    for error in (one for one in found if isinstance(one, InputError) and not kept):
+        raise error
+    best = max(kept or blends, key=lambda one: one.mean)
+    bound = min(one.certificate.upper_bound for one in blends)
+    certificate = replace(best.certificate, upper_bound=bound)
+    return describe_moments(best.policy, best.mean, best.variance, best.mean, certificate)
+
+
+class _Blend(NamedTuple):
+    """A policy within a variance budget, or what was taken for one."""
+
+    policy: npt.NDArray[Any]
+    mean: float
+    variance: float
+    certificate: Certificate
 
 
 def _budget_too_small(

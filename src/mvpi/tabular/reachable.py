@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
-from scipy.sparse.csgraph import breadth_first_order
 
+from mvpi.tabular.chain import reached_from
 from mvpi.tabular.mdp import MDP, Policy
 
 
@@ -50,11 +50,7 @@ def reachable_core(mdp: MDP) -> Core:
     starts = np.flatnonzero(mdp.start)
     if mdp.discount == 1.0 or len(starts) == n:
         return Core(mdp, np.arange(n), n)
-    moves = mdp.any_action.tocoo()
-    rows = np.concatenate([moves.coords[0], np.full(len(starts), n)])
-    columns = np.concatenate([moves.coords[1], starts])
-    graph = csr_array((np.ones(len(rows)), (rows, columns)), shape=(n + 1, n + 1))
-    found = np.sort(breadth_first_order(graph, n, return_predecessors=False))[:-1]
+    found = reached_from(mdp.any_action, starts)
     if len(found) == n:
         return Core(mdp, found, n)
     pairs = (found[:, None] * a + np.arange(a)).ravel()

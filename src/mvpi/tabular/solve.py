@@ -103,7 +103,7 @@ def solve(
     if mdp.discount == 1.0 and len(mdp.closed_classes) > 1:
         raise NotUnichain("the MDP", mdp.closed_classes)
     actions = np.zeros(mdp.n_states, np.int64) if policy is None else policy.copy()
-    states = np.arange(mdp.n_states)
+    states, most = np.arange(mdp.n_states), float(rewards.max())
     local = is_local(mdp)
     slow = mdp.discount == 1.0 or local
     improvements = _IMPROVEMENTS if values is None and not slow else 0
@@ -191,7 +191,7 @@ def solve(
     elif counted is not _ALL:
         high = _bound_with_outliers(mdp, rewards, v, actions.copy(), noise, counted)
     base = offset + (1.0 - mdp.discount) * mean_over(mdp.start, v)
-    return Optimum(actions, v, base + low, base + high + floor, chain)
+    return Optimum(actions, v, base + low, min(base + high + floor, most), chain)
 
 
 def expected_utility(mdp: MDP, risk: Risk, y: float) -> Array:
