@@ -130,3 +130,20 @@ def test_the_interval_of_a_sharpe_ratio_that_may_be_infinite() -> None:
     low, high = seen.interval(stats.sharpe)
     assert 0 < low < seen.sharpe < high
     assert high == np.inf
+
+
+def test_agents_with_an_act_of_their_own_are_asked_to_predict() -> None:
+    class Own:
+        def predict(self, observation: object) -> np.ndarray:
+            return np.full(2, 0.5)
+
+        def act(self, observation: object) -> None:
+            raise AssertionError("this is not the one")
+
+    seen = mvpi.evaluate(Own(), "mvpi/Markowitz-v0", episodes=2)
+    assert len(seen.returns) == 2
+
+
+def test_what_cannot_predict_is_refused() -> None:
+    with pytest.raises(mvpi.InputError, match="must have a method predict, object has none"):
+        mvpi.evaluate(object(), "mvpi/Markowitz-v0", episodes=2)

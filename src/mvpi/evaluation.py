@@ -187,8 +187,10 @@ def drawing_from(policy: Acting) -> Begin:
 def _beginning(agent: Predictor, env: gym.Env[Any, Any]) -> Begin:
     """How the agent acts in an episode of the environment."""
     policy = getattr(agent, "policy", agent)
-    if isinstance(policy, Acting):
+    if isinstance(policy, Acting) and "rng" in inspect.signature(policy.act).parameters:
         return drawing_from(policy)
+    if not callable(getattr(agent, "predict", None)):
+        raise InputError(f"an agent must have a method predict, {type(agent).__name__} has none")
     known = inspect.signature(agent.predict).parameters
     if {"state", "episode_start", "deterministic"} <= set(known):
         return lambda _: _ModelInEpisode(agent, env, masked="action_masks" in known)

@@ -196,6 +196,7 @@ def test_what_is_not_recorded_is_run(tmp_path: Path, capsys: pytest.CaptureFixtu
         ("runs.csv", "variance", "varianz", "runs.csv is damaged: column 'variance' is missing"),
         ("runs.csv", ",0.25,", ",-0.25,", "runs.csv must be >= 0, got -0.25"),
         ("runs.csv", ",300,", ",many,", "runs.csv is damaged in line 2"),
+        ("runs.csv", "\nmvpi/Markowitz-v0,", "\n,", "runs.csv is damaged in line 2"),
         ("runs.csv", ",300,1.5,", ",300,nan,", "runs.csv must be finite, got nan"),
         ("returns.csv", ",0,0.0\n", ",0,inf\n", "returns.csv must be finite, got inf"),
         ("returns.csv", ",0,0.0\n", "\n", "returns.csv is damaged in line 2"),
@@ -233,6 +234,28 @@ def test_records_of_another_study_are_refused(
         cli.main(study("curves", tmp_path / "here", *options, "--steps", "400"))
     assert stopped.value.code == 2
     assert "none of the 4 runs in" in capsys.readouterr().err
+
+
+def test_records_are_not_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With fewer methods: the rows of the others would be gone."""
+    there, options = recorded_study(tmp_path)
+    before = (there / "runs.csv").read_bytes()
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(study("curves", there, *options, "--methods", "TD3"))
+    assert stopped.value.code == 2
+    assert "--recorded and --out must differ" in capsys.readouterr().err
+    assert (there / "runs.csv").read_bytes() == before
+
+
+def test_a_recorded_run_stands_in_for_a_damaged_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, options = recorded_study(tmp_path)
+    damaged, *_ = finish_all(tmp_path / "here")
+    (damaged / "evaluation.json").write_text("{")
+    cli.main(study("table", tmp_path / "here", *options, "--finished-only"))
+    assert "failed" not in capsys.readouterr().err
+    assert len(lines(tmp_path / "here" / "table-runs.csv")) == 4
 
 
 def test_a_lost_episode_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -174,7 +174,8 @@ def differences(there: dict[str, Any], here: dict[str, Any]) -> Iterator[str]:
         if isinstance(old, dict) and isinstance(new, dict):
             yield from differences(old, new)
         elif old != new and key not in ("format", "mvpi"):
-            yield f"{key} is {old!r} there and {new!r} here"
+            told = (repr(c[key]) if key in c else "not given" for c in (there, here))
+            yield "{} is {} there and {} here".format(key, *told)
 
 
 def train(

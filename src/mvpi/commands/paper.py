@@ -115,6 +115,11 @@ class Study(ABC):
         """Whether there will be something to show: better known before anything is run."""
         if self.finished_only and (self.workers is not None or self.ray is not None):
             raise InputError("--finished-only runs nothing; leave it out, or --workers and --ray")
+        if self.recorded is not None and self.recorded.resolve() == self.out.resolve():
+            raise InputError(
+                f"--recorded and --out must differ, both are {self.out}: rows of other runs there "
+                "would be lost"
+            )
 
     def check_task(self, task: str) -> None:
         """Whether the task can be run: better known now than from a worker."""

@@ -61,8 +61,15 @@ class CurveRow:
 
 Row = TypeVar("Row", RunRow, ReturnRow, CurveRow)
 
+
+def _text(cell: str | None) -> str:
+    if not cell:
+        raise ValueError("a cell is empty")
+    return cell
+
+
 _PARSERS: dict[str, Callable[[str], Any]] = {
-    "str": str,
+    "str": _text,
     "int": int,
     "float": float,
     "float | None": lambda text: float(text) if text else None,

@@ -117,8 +117,10 @@ def find_runs(grid: Grid, root: Path, recorded: Recorded | None = None) -> Found
         try:
             outcome = place.experiment.outcome(root)
         except (InputError, OSError) as error:
-            found.unreadable[name] = str(error)
-            continue
+            if identity not in recorded:
+                found.unreadable[name] = str(error)
+                continue
+            outcome = None
         if outcome is not None:
             curve: tuple[CurveRow, ...] = ()
             try:
