@@ -305,11 +305,17 @@ def test_a_task_without_a_zone_is_refused_before_anything_is_run(
 
 def test_ctrl_c_says_that_the_same_command_goes_on(tmp_path: Path) -> None:
     long = ["--methods", "TRVO", "--seeds", "1", "--steps", "10000000"]
-    command = [sys.executable, "-m", "mvpi.cli", *study("curves", tmp_path, *long)]
+    # Started in the background, as by nohup, a process would inherit that Ctrl-C is ignored.
+    listening = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    code = listening + "from mvpi.cli import main; main()"
+    command = [sys.executable, "-c", code, *study("curves", tmp_path, *long)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        wait_for(lambda: list(tmp_path.glob("runs/*/metrics.csv")), "training to begin")
-        process.send_signal(signal.SIGINT)
-        _, error = process.communicate(timeout=PATIENCE)
+        try:
+            wait_for(lambda: list(tmp_path.glob("runs/*/metrics.csv")), "training to begin")
+            process.send_signal(signal.SIGINT)
+            _, error = process.communicate(timeout=PATIENCE)
+        finally:
+            process.kill()
     assert process.returncode == 130
     assert error == "mvpi: stopped; all that is done is kept, the same command goes on\n"
     assert not workers(tmp_path / "runs")
