@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -96,19 +95,27 @@ def backward(network: Layers, units: list[Array], slope: Array) -> tuple[Array, 
     return slope, gradients
 
 
+def random_rows(rng: np.random.Generator, updates: int) -> npt.NDArray[np.float32]:
+    """Batches of transitions, some of them the last of an episode."""
+    rows = rng.standard_normal((updates, BATCH, 2 * SEEN + ACTIONS + 2)).astype(np.float32)
+    rows[..., SEEN + ACTIONS + 1] = rng.integers(2, size=rows.shape[:2])
+    return rows
+
+
+@pytest.mark.parametrize("engine", ["native", "jax"])
 @pytest.mark.parametrize("smoothing", [0.0, 0.4])
 @pytest.mark.parametrize("delay", [1, 2, 3])
-def test_update_is_the_one_written_by_hand(delay: int, smoothing: float) -> None:
-    settings = replace(SETTINGS, policy_delay=delay, train_freq=2 * delay)
+def test_update_is_the_one_written_by_hand(delay: int, smoothing: float, engine: Any) -> None:
+    settings = replace(SETTINGS, policy_delay=delay, train_freq=2 * delay, engine=engine)
     rng = np.random.default_rng(delay)
     net = td3.initial_networks(rng, SEEN, ACTIONS, settings)
     by_hand = Reference(net)
-    rows = rng.standard_normal((2 * delay, BATCH, 2 * SEEN + ACTIONS + 2)).astype(np.float32)
-    rows[..., SEEN + ACTIONS + 1] = rng.integers(2, size=rows.shape[:2])
+    rows = random_rows(rng, 2 * delay)
     noise = rng.uniform(-0.5, 0.5, (2 * delay, BATCH, ACTIONS)).astype(np.float32)
     nearby = smoothing * rng.standard_normal((2, BATCH, ACTIONS), dtype=np.float32)
-    given = map(jnp.asarray, (rows, noise))
-    net, _ = td3.update(net, *given, settings, jnp.asarray(nearby) if smoothing else None)
+    update = td3.updates_of(net, settings)
+    update(rows, noise, nearby if smoothing else None)
+    net = update.networks
     for k, (batch, on_targets) in enumerate(zip(rows, noise, strict=True)):
         actor_too = (k + 1) % delay == 0
         by_hand.update(batch.astype(np.float64), on_targets, actor_too, nearby[k // delay])
@@ -125,26 +132,25 @@ def test_update_is_the_one_written_by_hand(delay: int, smoothing: float) -> None
             np.testing.assert_allclose(b, expected_b, rtol=2e-3, atol=2e-5)
 
 
-def test_the_average_actor_follows_the_actor() -> None:
-    settings = replace(SETTINGS, averaging=4)
+@pytest.mark.parametrize("engine", ["native", "jax"])
+def test_the_average_actor_follows_the_actor(engine: Any) -> None:
+    settings = replace(SETTINGS, averaging=4, engine=engine)
     rng = np.random.default_rng(0)
-    net = td3.initial_networks(rng, SEEN, ACTIONS, settings)
-    average = layers(net.actor)
+    update = td3.updates_of(td3.initial_networks(rng, SEEN, ACTIONS, settings), settings)
+    average = layers(update.actor)
     for _ in range(5):
-        rows = rng.standard_normal((2, BATCH, 2 * SEEN + ACTIONS + 2)).astype(np.float32)
-        noise = np.zeros((2, BATCH, ACTIONS), np.float32)
-        net, _ = td3.update(net, jnp.asarray(rows), jnp.asarray(noise), settings)
-        pairs = zip(average, layers(net.actor), strict=True)
+        update(random_rows(rng, 2), np.zeros((2, BATCH, ACTIONS), np.float32), None)
+        pairs = zip(average, layers(update.actor), strict=True)
         average = [(w + (x - w) / 4, b + (c - b) / 4) for (w, b), (x, c) in pairs]
-    assert net.average_actor is not None
-    for ours, expected in zip(layers(net.average_actor), average, strict=True):
+    assert update.average_actor is not None
+    for ours, expected in zip(layers(update.average_actor), average, strict=True):
         np.testing.assert_allclose(ours[0], expected[0], rtol=1e-4, atol=1e-6)
         np.testing.assert_allclose(ours[1], expected[1], rtol=1e-4, atol=1e-6)
 
 
 def test_predictions_are_those_of_the_average_actor() -> None:
     agent = mvpi.TD3("mvpi/Markowitz-v0", **TINY, averaging=50).learn(100)
-    net = agent._learner.net
+    net = agent._learner.update.networks
     expected = np.tanh(forward(layers(net.average_actor), np.ones((1, 1)))[-1][0])
     np.testing.assert_allclose(agent.predict([1.0]), expected, rtol=1e-5)
     last = np.tanh(forward(layers(net.actor), np.ones((1, 1)))[-1][0])
@@ -171,17 +177,20 @@ def test_smoothing_is_noise_on_the_actors_own_actions() -> None:
     assert seen[2:] == [None, None]
 
 
-def test_a_setting_of_later_versions_is_recorded_only_where_it_is_used() -> None:
+@pytest.mark.parametrize("later", [{"actor_smoothing": 0.25}, {"engine": "jax"}])
+def test_a_setting_of_later_versions_is_recorded_only_where_it_is_used(later: Any) -> None:
     """So that runs of earlier versions go on, and are found."""
-    assert "actor_smoothing" not in mvpi.TD3("mvpi/Markowitz-v0").config()["settings"]
-    smoothed = mvpi.TD3("mvpi/Markowitz-v0", actor_smoothing=0.25)
-    assert smoothed.config()["settings"]["actor_smoothing"] == 0.25
+    plain = mvpi.TD3("mvpi/Markowitz-v0").config()["settings"]
+    assert not later.keys() & plain.keys()
+    assert mvpi.TD3("mvpi/Markowitz-v0", **later).config()["settings"] == plain | later
 
 
 @pytest.mark.parametrize(("given", "updates"), [(-1, 50), (2, 10), (20, 100)])
 def test_gradient_steps(given: int, updates: int) -> None:
     agent = mvpi.TD3("mvpi/Markowitz-v0", **TINY, train_freq=10, gradient_steps=given).learn(100)
-    counts = [x for name, x in arrays_of(agent._learner.net).items() if name.endswith("count")]
+    counts = [
+        x for name, x in arrays_of(agent._learner.update.networks).items() if name.endswith("count")
+    ]
     assert [int(x) for x in counts] == [updates // 2, updates]
 
 
@@ -194,18 +203,19 @@ class Watched(td3.TD3Learner):
         state = self.rng.bit_generator.state
         raw = self.replay.draw(self.rng, self.settings.train_freq, self.settings.batch_size)
         self.rng.bit_generator.state = state
-        window = self.window.rewards.copy()
-        original = td3.update
+        window, update = self.window.rewards.copy(), self.update
 
-        def note(net: Any, rows: Any, *others: Any) -> Any:
-            self.seen.append((raw, rows.copy(), self.y, window))
-            return original(net, rows, *others)
+        class Noting:
+            actor, average_actor, networks = update.actor, None, update.networks
 
-        td3.update = note
-        try:
-            super()._learn()
-        finally:
-            td3.update = original
+            def __call__(_, rows: Any, *others: Any) -> Any:
+                self.seen.append((raw, rows.copy(), self.y, window))
+                return update(rows, *others)
+
+        self.update = Noting()
+        super()._learn()
+        self.update = update
+        self._refresh_policy()
 
 
 @pytest.mark.parametrize(
@@ -241,7 +251,7 @@ def test_y_is_of_the_most_recent_rewards() -> None:
 def test_the_same_seed_gives_the_same_agent_and_another_another() -> None:
     def weights(seed: int) -> list[bytes]:
         agent = mvpi.TD3("mvpi/Markowitz-v0", risk=1.0, seed=seed, **TINY).learn(120)
-        return [array.tobytes() for array in arrays_of(agent._learner.net).values()]
+        return [array.tobytes() for array in arrays_of(agent._learner.update.networks).values()]
 
     assert weights(1) == weights(1)
     assert weights(1) != weights(2)

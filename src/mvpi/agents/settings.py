@@ -36,7 +36,7 @@ class CommonSettings:
     _fewest_layers: ClassVar[int] = 1
     _below_one: ClassVar[bool] = True
     _later: ClassVar[tuple[str, ...]] = ()
-    """Fields of later versions, all of them off at 0: not in records while they are."""
+    """Fields of later versions: not in records while they have their defaults."""
 
     def __post_init__(self) -> None:
         self._numbers("gamma", at_least=0.0)
@@ -48,7 +48,10 @@ class CommonSettings:
 
     def record(self) -> dict[str, Any]:
         """As plain facts: what determines training, the same as in versions with fewer settings."""
-        return {n: v for n, v in asdict(self).items() if v or n not in self._later}
+        usual = {field.name: field.default for field in fields(self) if field.name in self._later}
+        return {
+            name: v for name, v in asdict(self).items() if name not in usual or v != usual[name]
+        }
 
     def _numbers(self, *names: str, **bounds: float) -> None:
         """Check fields that are numbers, and keep them as plain floats."""
@@ -117,8 +120,10 @@ class TD3Settings(CommonSettings):
     """With a variance budget: steps between measurements of the policy's variance."""
     budget_rate: float = 0.05
     """With a variance budget: how far a measurement moves the risk aversion."""
+    engine: Literal["native", "jax"] = "native"
+    """What makes the updates: kernels for this kind of processor, or JAX."""
 
-    _later: ClassVar[tuple[str, ...]] = ("actor_smoothing",)
+    _later: ClassVar[tuple[str, ...]] = ("actor_smoothing", "engine")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -129,6 +134,7 @@ class TD3Settings(CommonSettings):
         self._counts("buffer_size", "batch_size", "train_freq", "policy_delay", "window")
         self._counts("budget_every")
         self._counts("learning_starts", "averaging", at_least=0)
+        self._names("engine", ("native", "jax"))
         if self.gradient_steps != -1:
             self._counts("gradient_steps")
         if self.updates % self.policy_delay:

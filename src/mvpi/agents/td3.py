@@ -10,6 +10,9 @@
 
 Risk 0 is TD3 itself. The updates that `train_freq` steps earn are made together, in one compiled
 call: one update per step, as published, with a policy that acts at most `train_freq` steps old.
+
+The update is written here in JAX. By default it is made by `mvpi.agents.td3_native`, the same but
+faster on a processor.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import equinox as eqx
 import jax
@@ -183,6 +186,51 @@ def update(
     return net, losses.mean(axis=0)
 
 
+class Updates(Protocol):
+    """Networks, and what makes their updates."""
+
+    @property
+    def networks(self) -> Networks:
+        """All of them, as they are now."""
+
+    @property
+    def actor(self) -> MLP: ...
+
+    @property
+    def average_actor(self) -> MLP | None: ...
+
+    def __call__(self, rows: Vector, noise: Vector, nearby: Vector | None) -> Vector:
+        """As many updates as there are batches; returns the mean losses."""
+
+
+class JaxUpdates:
+    """Updates by the functions above."""
+
+    def __init__(self, net: Networks, settings: TD3Settings) -> None:
+        self.networks, self._settings = net, settings
+
+    @property
+    def actor(self) -> MLP:
+        return self.networks.actor
+
+    @property
+    def average_actor(self) -> MLP | None:
+        return self.networks.average_actor
+
+    def __call__(self, rows: Vector, noise: Vector, nearby: Vector | None) -> Vector:
+        self.networks, losses = update(self.networks, rows, noise, self._settings, nearby)
+        return np.asarray(losses)
+
+
+def updates_of(net: Networks, settings: TD3Settings) -> Updates:
+    """What makes the updates of these networks, as `settings.engine` says."""
+    if settings.engine == "jax":
+        return JaxUpdates(net, settings)
+    from mvpi.agents.td3_native import NativeUpdates
+
+    return NativeUpdates(net, settings)
+
+
 class TD3Learner(Learner[TD3Settings]):
     """The training process: environment, replay, networks and random state."""
 
@@ -190,7 +238,8 @@ class TD3Learner(Learner[TD3Settings]):
 
     def begin(self, opened: ExitStack) -> None:
         sizes = self.world.spaces.observations.size, self.world.spaces.actions.size
-        self.net = initial_networks(self.rng, *sizes, self.settings)
+        net = initial_networks(self.rng, *sizes, self.settings)
+        self.update = updates_of(net, self.settings)
         self.replay = Replay(self.settings.buffer_size, *sizes, self.directory, self.steps)
         opened.callback(self.replay.close)
         self.window = RewardWindow(self.settings.window)
@@ -233,8 +282,7 @@ class TD3Learner(Learner[TD3Settings]):
         shape = (*rows.shape[:2], self.world.spaces.actions.size)
         noise = settings.target_policy_noise * self.rng.standard_normal(shape, dtype=np.float32)
         np.clip(noise, -settings.target_noise_clip, settings.target_noise_clip, out=noise)
-        self.net, losses = update(self.net, rows, noise, settings, self._nearby(shape))
-        self.add_losses(np.asarray(losses))
+        self.add_losses(self.update(rows, noise, self._nearby(shape)))
         self._refresh_policy()
 
     def _nearby(self, shape: tuple[int, ...]) -> Vector | None:
@@ -248,8 +296,8 @@ class TD3Learner(Learner[TD3Settings]):
         return self.variance_of(self._actor)
 
     def _refresh_policy(self) -> None:
-        self._actor = self._policy_of(self.net.actor)
-        average = self.net.average_actor
+        self._actor = self._policy_of(self.update.actor)
+        average = self.update.average_actor
         self.set_policy(self._actor if average is None else self._policy_of(average))
 
     def _policy_of(self, actor: MLP) -> Deterministic:
@@ -263,10 +311,10 @@ class TD3Learner(Learner[TD3Settings]):
         self.replay.forget()
 
     def arrays(self) -> tuple[Any, Arrays]:
-        return self.net, {"window": self.window.rewards}
+        return self.update.networks, {"window": self.window.rewards}
 
     def restore_arrays(self, net: Networks, arrays: Arrays) -> None:
-        self.net = net
+        self.update = updates_of(net, self.settings)
         self.window.restore(arrays["window"], self.steps)
         self._refresh_policy()
 

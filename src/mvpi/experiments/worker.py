@@ -28,10 +28,11 @@ STOPPED = 128 + signal.SIGINT
 _WORK = "from mvpi.experiments.worker import main; raise SystemExit(main())"
 _SAME_BITS = {
     **dict.fromkeys(("NPROC", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
+    "NUMBA_NUM_THREADS": "1",
     "JAX_PLATFORMS": "cpu",
 }
 """The first is read by XLA, which JAX runs on. A matrix product on two threads has other bits, and
-one on a graphics card too."""
+one on a graphics card too. Ours do not, but a worker has one core."""
 
 
 def start(experiment: Experiment, root: Path, core: int | None = None) -> subprocess.Popen[bytes]:

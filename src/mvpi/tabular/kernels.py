@@ -16,9 +16,11 @@ from typing import Any
 import numpy as np
 from numba import njit, prange
 
+from mvpi.compiled import without_and_with_threads
+
 _PARALLEL_FROM = 20_000
 _BLOCKS = 4
-_OPTIONS: dict[str, Any] = {"cache": True, "error_model": "numpy", "fastmath": {"contract"}}
+_OPTIONS: dict[str, Any] = {"error_model": "numpy", "fastmath": {"contract"}}
 
 
 def unsigned(indices: np.ndarray) -> np.ndarray:
@@ -39,8 +41,7 @@ class _Compiled:
     """One kernel, compiled without threads for small problems and with threads for large ones."""
 
     def __init__(self, function):
-        self._serial = njit(**_OPTIONS)(function)
-        self._parallel = njit(parallel=True, **_OPTIONS)(function)
+        self._serial, self._parallel = without_and_with_threads(function, **_OPTIONS)
 
     def __call__(self, blocks, *arguments):
         kernel = self._parallel if len(blocks) > 2 else self._serial
@@ -282,7 +283,7 @@ def _bicgstab(blocks, bounds, columns, entries, scale, right, shade, target, lim
     return used
 
 
-@njit(**_OPTIONS)
+@njit(cache=True, **_OPTIONS)
 def bandwidths(indptr, indices, rows_per_state):
     """How far entries lie below and above the diagonal, the rows of a state counted as one."""
     below, above = 0, 0
@@ -295,7 +296,7 @@ def bandwidths(indptr, indices, rows_per_state):
     return below, above
 
 
-@njit(**_OPTIONS)
+@njit(cache=True, **_OPTIONS)
 def band_factors(indptr, indices, weights, rows, first, discount, below, above):
     """`L + U - I` for `L U = I - discount B`, `B` made of `rows` of a table, columns from `first`.
 
@@ -320,7 +321,7 @@ def band_factors(indptr, indices, weights, rows, first, discount, below, above):
     return factors
 
 
-@njit(**_OPTIONS)
+@njit(cache=True, **_OPTIONS)
 def band_solve(factors, below, right):
     """`x` with `L U x = right`, from the answer of `band_factors`."""
     n, width = factors.shape
