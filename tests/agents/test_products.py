@@ -105,10 +105,17 @@ class Problem:
         return [np.asarray(leaf) for leaf in jax.tree.leaves(update.networks)]
 
 
-@pytest.mark.parametrize("hidden", [(1,), (40, 30), (17, 33, 5), (LANES, 2 * PANEL + 1)])
-@pytest.mark.parametrize(("seen", "actions", "batch"), [(1, 1, 1), (3, LANES + 1, 13), (20, 6, 64)])
+@pytest.mark.parametrize(
+    ("seen", "hidden", "actions", "batch"),
+    [
+        (1, (1,), 1, 1),
+        (3, (40, 30), LANES + 1, 13),
+        (20, (17, 33, 5), 6, 64),
+        (5, (LANES, 2 * PANEL + 1), 3, 100),
+    ],
+)
 def test_networks_of_any_size_are_updated_as_by_jax(
-    hidden: tuple[int, ...], seen: int, actions: int, batch: int
+    seen: int, hidden: tuple[int, ...], actions: int, batch: int
 ) -> None:
     problem = Problem(seen, actions, hidden=hidden, batch_size=batch)
     native = problem.after(NativeUpdates(problem.net, problem.settings))

@@ -26,7 +26,7 @@ from numba.extending import intrinsic
 _HOST = llvm.get_host_cpu_features()
 LANES = 16 if _HOST.get("avx512f") else 8 if _HOST.get("avx") else 4
 """Numbers in a register."""
-_TALL, _WIDE = {16: (12, 2), 8: (6, 2), 4: (6, 4)}[LANES]
+_TALL, _WIDE = {16: (8, 3), 8: (6, 2), 4: (6, 4)}[LANES]
 """Rows, and registers of columns, of the tile that the registers hold."""
 LINE = 16
 """Numbers in a line of the cache: rows that begin on one are read fastest."""

@@ -39,6 +39,16 @@ def backup(mdp: MDP, rewards: Array, values: Array, policy: Actions, residual: A
     return int(np.count_nonzero(better))
 
 
+def evaluation_steps(
+    mdp: MDP, policy: Actions, residual: Array, steps: int
+) -> npt.NDArray[np.float32]:
+    """What so many steps of evaluating a policy add to values that have this residual."""
+    from mvpi.tabular.linear import some_steps
+
+    rows = np.arange(mdp.n_states) * mdp.n_actions + policy
+    return some_steps(mdp.transitions, rows, mdp.discount, residual, steps)
+
+
 def spread_news(mdp: MDP, rewards: Array) -> Array:
     """Values to start from: the worst possible, improved until news of better is in all states.
 

@@ -222,12 +222,6 @@ class Chain:
 
         return is_narrow(bandwidths(self.matrix))
 
-    def partial_correction(self, residual: Array, steps: int) -> Array:
-        """A value correction by a fixed number of fixed-point steps."""
-        from mvpi.tabular.linear import some_steps
-
-        return some_steps(self.matrix, self.discount, residual, steps)
-
     def occupancy(self) -> Array:
         """The state distribution that the policy generates, summing to one."""
         if len(self.start) <= DIRECT_UP_TO:

@@ -105,6 +105,17 @@ def _sweep(blocks, indptr, indices, probabilities, rewards, before, values, disc
             values[s] = best
 
 
+def _gather(blocks, indptr, indices, weights, rows, row_starts, columns, entries):
+    """Some rows of a table as a table: `columns` and `entries`, from `row_starts` on."""
+    for block in prange(len(blocks) - 1):
+        for i in range(blocks[block], blocks[block + 1]):
+            to = row_starts[i]
+            for k in range(indptr[rows[i]], indptr[rows[i] + 1]):
+                columns[to] = indices[k]
+                entries[to] = weights[k]
+                to += 1
+
+
 def _propagate(blocks, indptr, indices, weights, factor, error, moved, total):
     """`total += error`, `moved = factor B error`. Returns the smallest and largest of `moved`."""
     low = np.empty(len(blocks) - 1)
@@ -112,7 +123,7 @@ def _propagate(blocks, indptr, indices, weights, factor, error, moved, total):
     for block in prange(len(blocks) - 1):
         least, most = np.inf, -np.inf
         for s in range(blocks[block], blocks[block + 1]):
-            x = 0.0
+            x = factor - factor  # zero, as precise as the rest
             for k in range(indptr[s], indptr[s + 1]):
                 x += weights[k] * error[indices[k]]
             x *= factor
@@ -341,6 +352,7 @@ def band_solve(factors, below, right):
 
 backup = _Compiled(_backup)
 sweep = _Compiled(_sweep)
+gather = _Compiled(_gather)
 propagate = _Compiled(_propagate)
 split = _Compiled(_split)
 bicgstab = _Compiled(_bicgstab)

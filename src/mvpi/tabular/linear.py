@@ -34,7 +34,7 @@ def fixed_point_steps(
     That is the residual `b - (I - B) x`, the first term left out. Stops when its span is at most
     `target`, or when terms shrink slowly.
     """
-    terms = _Terms(matrix, factor, right)
+    terms = _Terms(matrix.indptr, matrix.indices, matrix.data, factor, right)
     span = float(np.ptp(right))
     for step in range(200):
         previous, span = span, terms.advance()
@@ -43,20 +43,47 @@ def fixed_point_steps(
     return terms.total, terms.last
 
 
-def some_steps(matrix: csr_array, factor: float, right: Array, steps: int) -> Array:
-    """`sum_k B^k b`, `B = factor matrix`, for `k` up to `steps`."""
-    terms = _Terms(matrix, factor, right)
+def some_steps(
+    table: csr_array, rows: npt.NDArray[np.int64], factor: float, right: Array, steps: int
+) -> npt.NDArray[np.float32]:
+    """`sum_k B^k b` for `k` up to `steps`, `B` being `factor` times some rows of a table.
+
+    In single precision, which needs half the memory traffic: for corrections whose errors are
+    seen, and corrected, afterwards.
+    """
+    lengths = np.diff(table.indptr)[rows]
+    indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(table.indptr.dtype)
+    entries, weights = np.empty(indptr[-1], table.indices.dtype), np.empty(indptr[-1], np.float32)
+    kernels.gather(
+        kernels.partition(len(rows)),
+        kernels.unsigned(table.indptr),
+        kernels.unsigned(table.indices),
+        table.data,
+        rows,
+        kernels.unsigned(indptr),
+        kernels.unsigned(entries),
+        weights,
+    )
+    terms = _Terms(indptr, entries, weights, np.float32(factor), right.astype(np.float32))
     for _ in range(steps):
         terms.advance()
-    return terms.total + terms.last
+    total: npt.NDArray[np.float32] = terms.total + terms.last
+    return total
 
 
 class _Terms:
     """The terms `B^k b`, `B = factor matrix`: the `last` one, and the `total` of all before it."""
 
-    def __init__(self, matrix: csr_array, factor: float, right: Array) -> None:
-        indptr, indices = kernels.unsigned(matrix.indptr), kernels.unsigned(matrix.indices)
-        self._matrix = kernels.partition(len(right)), indptr, indices, matrix.data, factor
+    def __init__(
+        self,
+        indptr: npt.NDArray[Any],
+        indices: npt.NDArray[Any],
+        weights: npt.NDArray[Any],
+        factor: float | np.float32,
+        right: npt.NDArray[Any],
+    ) -> None:
+        indptr, indices = kernels.unsigned(indptr), kernels.unsigned(indices)
+        self._matrix = kernels.partition(len(right)), indptr, indices, weights, factor
         self.total, self.last = np.zeros_like(right), right.copy()
         self._next = np.empty_like(right)
 

@@ -30,6 +30,7 @@ from mvpi.tabular.bellman import (
     Actions,
     Array,
     backup,
+    evaluation_steps,
     improve_locally,
     is_local,
     spread_news,
@@ -150,7 +151,7 @@ def solve(
             paying = len(spans) <= _TRIAL or span <= 0.5 * spans[-_TRIAL]
             improvements = improvements - 1 if paying else 0
             if paying:
-                v += mdp.chain(actions).partial_correction(residual, _STEPS)
+                v += evaluation_steps(mdp, actions, residual, _STEPS)
                 continue
         try:
             chain = mdp.chain(actions)
