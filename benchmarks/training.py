@@ -5,7 +5,8 @@
     python benchmarks/training.py --steps 500 --rounds 1    a quick look
 
     speed    environment steps per second, each with one update, on HalfCheetah-v4
-    limit    the matrix products of an update alone, back to back in one compiled function
+    limit    the matrix products of an update alone, back to back in one function compiled by XLA;
+             and if all arithmetic were as fast as on numbers in the nearest cache
     memory   what storing a million transitions adds to the resident memory
     curves   returns while learning, ours at risk 0 against stable-baselines3
 
@@ -154,7 +155,7 @@ CONTESTANTS = (
     Contestant("SBX, train_freq 1", "sbx", 1),
     Contestant("SBX, train_freq 50", "sbx", 50),
 )
-LIMIT = "matrix products"
+LIMIT = "products of XLA"
 CURVES = (OURS, BASELINES)
 RETURN = "mean return"
 IN_MEMORY, IN_DIRECTORY = "replay in memory", "replay in a directory"
@@ -419,8 +420,8 @@ def gflop_per_update(networks: dict[str, Network], batches: Any) -> float:
     return sum(counted) / DELAY / 1e9
 
 
-def limit() -> tuple[float, float]:
-    """Updates per second if they were matrix products only, and the GFLOP of an update."""
+def limit() -> tuple[float, float, float]:
+    """Updates per second if they were XLA's products only, GFLOP of an update, GFLOP/s at most."""
     import jax
     import jax.numpy as jnp
 
@@ -441,7 +442,26 @@ def limit() -> tuple[float, float]:
     seconds = min(
         seconds_of(lambda: jax.block_until_ready(run(*given))) for _ in range(LIMIT_CALLS)
     )
-    return LIMIT_UPDATES / seconds, gflop_per_update(networks, batches)
+    return LIMIT_UPDATES / seconds, gflop_per_update(networks, batches), peak()
+
+
+def peak() -> float:
+    """GFLOP/s of all cores if nothing but the arithmetic took time.
+
+    A product of the same row again and again, to the same place: it never leaves the nearest cache.
+    """
+    from mvpi.agents.kernels import aligned_zeros
+    from mvpi.agents.products import PANEL, product
+
+    rows, depth = 12_000, 256
+    a, b, c = aligned_zeros(depth), aligned_zeros(depth * PANEL), aligned_zeros(PANEL)
+
+    def run() -> None:
+        product(rows, PANEL, a, 0, 0, 1, b, 0, PANEL, depth, c.copy(), 0, np.float32(0), c, 0, 0)
+
+    run()
+    seconds = min(seconds_of(run) for _ in range(LIMIT_CALLS))
+    return 2e-9 * rows * PANEL * depth / seconds * len(os.sched_getaffinity(0))
 
 
 def seconds_of(function: Callable[[], Any]) -> float:
@@ -615,7 +635,7 @@ class Benchmark:
 
     def _limit(self, cores: Cores, repeat: int) -> None:
         about = ("limit", LIMIT, cores, repeat, LIMIT_UPDATES)
-        keys = [Key(*about, "updates/s"), Key(*about, "GFLOP/update")]
+        keys = [Key(*about, name) for name in ("updates/s", "GFLOP/update", "GFLOP/s")]
         self._measure(keys, cores, limit)
 
     def _memory(self, where: str) -> None:
@@ -754,22 +774,26 @@ def cost_table(rows: Rows, config: Config) -> Table:
 
 
 def limit_table(rows: Rows, config: Config) -> Table:
-    title = "The limit: matrix products of an update alone, and their share of our step"
-    headings = ("GFLOP/update", "updates/s", "ms/update", "GFLOP/s", "mvpi ms/step", "share")
-    table = new_table(title, ("cores",), headings)
+    title = "Limits of updates, and what share of them our steps are"
+    headings = ("GFLOP/s", "ms/update", "updates/s", "mvpi ms/step", "share")
+    table = new_table(title, ("cores", "limit"), headings)
     for cores in config.cores:
-        per_second = rows.best(part="limit", cores=cores, measure="updates/s")
-        gflop = rows.best(part="limit", cores=cores, measure="GFLOP/update")
-        steps = fastest(rows, config, OURS, cores)
-        table.add_row(
-            cores,
-            shown(gflop, ".3f"),
-            shown(per_second, ".1f"),
-            shown(1e3 / per_second, ".2f"),
-            shown(gflop * per_second, ".0f"),
-            shown(1e3 / steps, ".2f"),
-            shown(steps / per_second, ".0%"),
+        of_update, peak_rate, by_xla = (
+            rows.best(part="limit", cores=cores, measure=measure)
+            for measure in ("GFLOP/update", "GFLOP/s", "updates/s")
         )
+        steps = fastest(rows, config, OURS, cores)
+        for name, per_second in ((LIMIT, by_xla), ("arithmetic", peak_rate / of_update)):
+            table.add_row(
+                cores if name == LIMIT else "",
+                name,
+                shown(of_update * per_second, ".0f"),
+                shown(1e3 / per_second, ".2f"),
+                shown(per_second, ".1f"),
+                shown(1e3 / steps, ".2f"),
+                shown(steps / per_second, ".0%"),
+            )
+    table.caption = f"an update: {shown(of_update, '.3f')} GFLOP"
     return table
 
 

@@ -359,6 +359,20 @@ def test_a_large_problem_matches_plain_value_iteration(problem, request):
     assert found.upper <= high + 1e-9
 
 
+@pytest.mark.parametrize("states", [90, LARGE])
+def test_evaluation_steps_are_a_sum_of_powers(states):
+    """Of the policy's own matrix, on one thread and on several."""
+    mdp = random_sparse(states, actions=3, discount=0.9)
+    rng = np.random.default_rng(0)
+    policy, residual = rng.integers(3, size=states), rng.normal(size=states)
+    matrix, term, total = mdp.policy_matrix(policy), residual, residual.copy()
+    for _ in range(7):
+        term = mdp.discount * (matrix @ term)
+        total += term
+    found = bellman.evaluation_steps(mdp, policy, residual, 7)
+    np.testing.assert_allclose(found, total, atol=1e-5)
+
+
 @pytest.mark.parametrize("make", [lambda: grid_world(145, seed=1), lambda: inventory(LARGE)])
 def test_results_do_not_depend_on_the_number_of_threads(make):
     """Slowly mixing, so that sweeps, splitting and the Krylov method all take part."""
