@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mvpi.agents import td3
-from mvpi.agents.kernels import aligned_zeros
+from mvpi.agents.kernels import adam, aligned_zeros
 from mvpi.agents.products import LANES, PANEL, product, product_with_transposed
 from mvpi.agents.settings import TD3Settings
 from mvpi.agents.td3_native import NativeUpdates
@@ -86,6 +86,21 @@ def test_arrays_begin_at_lines_of_the_cache() -> None:
         array = aligned_zeros(*shape)
         assert array.ctypes.data % 64 == 0
         assert array.shape == shape
+
+
+def test_fading_moments_of_adam_become_zero_and_nan_stays() -> None:
+    """Numbers below 1e-38 take a processor much longer; units that died would leave them behind."""
+    theta, gradient, mean, square = (np.full(50, x, np.float32) for x in (1, 0, 1e-3, 1e-3))
+    gradient[7] = np.nan
+    for count in range(1, 2_000):
+        adam(theta, gradient, mean, square, 1e-3, count)
+    others = np.arange(50) != 7
+    assert (mean[others] == 0).all()
+    assert (square[others] > 0).all()
+    assert np.isnan(theta[7])
+    for count in range(2_000, 100_000):
+        adam(theta, gradient, mean, square, 1e-3, count)
+    assert (square[others] == 0).all()
 
 
 class Problem:

@@ -22,6 +22,8 @@ from mvpi.compiled import without_and_with_threads
 
 _ANY = np.float32(-np.inf)
 """The floor of units that may be negative."""
+_FAINT = np.float32(1e-37)
+"""Smaller numbers are left out."""
 _0, _1 = np.int64(0), np.int64(1)
 """Plain 0 and 1 are types of their own to numba: it would compile the functions they are passed to
 once more."""
@@ -139,8 +141,11 @@ def adam(theta, gradient, mean, square, rate, count):
     square_scale = np.float32(1.0 / (1.0 - 0.999**count))
     for k in range(len(theta)):
         g = gradient[k]
-        mean[k] = keep_mean * mean[k] + rest_mean * g
-        square[k] = keep_square * square[k] + rest_square * (g * g)
+        m = keep_mean * mean[k] + rest_mean * g
+        v = keep_square * square[k] + rest_square * (g * g)
+        # What fades away becomes 0: some processors are very slow with the smallest of numbers.
+        mean[k] = np.float32(0.0) if abs(m) < _FAINT else m
+        square[k] = np.float32(0.0) if v < _FAINT else v
         theta[k] -= mean_scale * mean[k] / (np.sqrt(square_scale * square[k]) + tiny)
 
 
