@@ -26,7 +26,7 @@ from mvpi.envs import Task
 
 ENV = "mvpi/RiskyPendulum-v0"
 THRESHOLD = 0.01
-STEPS = 60_000
+STEPS = 100_000
 AGENTS = {"risk-neutral": 0.0, "risk-averse": 1.0}
 COLORS = {"risk-neutral": "tab:red", "risk-averse": "tab:blue"}
 
@@ -35,7 +35,8 @@ def start(risk: float, seed: int, out: Path, core: int) -> subprocess.Popen[str]
     """`mvpi train` in a process of its own, on one core."""
     command = [sys.executable, "-m", "mvpi.cli", "train", "td3", "--env", ENV, "--json"]
     command += ["--risk", str(risk), "--seed", str(seed), "--steps", str(STEPS), "--out", str(out)]
-    command += ["--hidden", "128", "128", "--learning-starts", "2000", "--gamma", "0.95"]
+    command += ["--hidden", "64", "64", "--learning-starts", "2000", "--gamma", "0.95"]
+    command += ["--batch-size", "256", "--averaging", "1000"]
     command += ["--evaluation-every", "2000", "--evaluation-episodes", "5"]
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {cores[core % len(cores)]})  # a child inherits it
