@@ -360,6 +360,16 @@ def test_a_large_problem_matches_plain_value_iteration(problem, request):
 
 
 @pytest.mark.parametrize("states", [90, LARGE])
+def test_rows_of_a_table_are_those_of_scipy(states):
+    table = random_sparse(states, actions=3).transitions
+    rows = np.random.default_rng(0).integers(3 * states, size=states)
+    ours, theirs = linear.rows_of(table, rows), table[rows]
+    for name in ("indptr", "indices", "data"):
+        np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name))
+        assert getattr(ours, name).dtype == getattr(theirs, name).dtype
+
+
+@pytest.mark.parametrize("states", [90, LARGE])
 def test_evaluation_steps_are_a_sum_of_powers(states):
     """Of the policy's own matrix, on one thread and on several."""
     mdp = random_sparse(states, actions=3, discount=0.9)

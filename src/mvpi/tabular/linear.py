@@ -26,6 +26,20 @@ _NARROW = 63
 `DIRECT_UP_TO`, the values at discount 1 never are: their full column would need pivots."""
 
 
+def rows_of(
+    table: csr_array, rows: npt.NDArray[np.int64], precision: type[np.floating[Any]] = np.float64
+) -> csr_array:
+    """Some rows of a table, as scipy's indexing gives them, but on all cores."""
+    lengths = np.diff(table.indptr)[rows]
+    indptr = np.zeros(len(rows) + 1, table.indptr.dtype)
+    np.cumsum(lengths, out=indptr[1:])
+    indices, data = np.empty(indptr[-1], table.indices.dtype), np.empty(indptr[-1], precision)
+    source = kernels.unsigned(table.indptr), kernels.unsigned(table.indices), table.data
+    target = kernels.unsigned(indptr), kernels.unsigned(indices), data
+    kernels.gather(kernels.partition(len(rows)), *source, rows, *target)
+    return csr_array((data, indices, indptr), (len(rows), table.shape[1]))
+
+
 def fixed_point_steps(
     matrix: csr_array, factor: float, right: Array, target: float
 ) -> tuple[Array, Array]:
@@ -34,7 +48,7 @@ def fixed_point_steps(
     That is the residual `b - (I - B) x`, the first term left out. Stops when its span is at most
     `target`, or when terms shrink slowly.
     """
-    terms = _Terms(matrix.indptr, matrix.indices, matrix.data, factor, right)
+    terms = _Terms(matrix, factor, right)
     span = float(np.ptp(right))
     for step in range(200):
         previous, span = span, terms.advance()
@@ -51,20 +65,8 @@ def some_steps(
     In single precision, which needs half the memory traffic: for corrections whose errors are
     seen, and corrected, afterwards.
     """
-    lengths = np.diff(table.indptr)[rows]
-    indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(table.indptr.dtype)
-    entries, weights = np.empty(indptr[-1], table.indices.dtype), np.empty(indptr[-1], np.float32)
-    kernels.gather(
-        kernels.partition(len(rows)),
-        kernels.unsigned(table.indptr),
-        kernels.unsigned(table.indices),
-        table.data,
-        rows,
-        kernels.unsigned(indptr),
-        kernels.unsigned(entries),
-        weights,
-    )
-    terms = _Terms(indptr, entries, weights, np.float32(factor), right.astype(np.float32))
+    matrix = rows_of(table, rows, np.float32)
+    terms = _Terms(matrix, np.float32(factor), right.astype(np.float32))
     for _ in range(steps):
         terms.advance()
     total: npt.NDArray[np.float32] = terms.total + terms.last
@@ -75,15 +77,10 @@ class _Terms:
     """The terms `B^k b`, `B = factor matrix`: the `last` one, and the `total` of all before it."""
 
     def __init__(
-        self,
-        indptr: npt.NDArray[Any],
-        indices: npt.NDArray[Any],
-        weights: npt.NDArray[Any],
-        factor: float | np.float32,
-        right: npt.NDArray[Any],
+        self, matrix: csr_array, factor: float | np.float32, right: npt.NDArray[Any]
     ) -> None:
-        indptr, indices = kernels.unsigned(indptr), kernels.unsigned(indices)
-        self._matrix = kernels.partition(len(right)), indptr, indices, weights, factor
+        indptr, indices = kernels.unsigned(matrix.indptr), kernels.unsigned(matrix.indices)
+        self._matrix = kernels.partition(len(right)), indptr, indices, matrix.data, factor
         self.total, self.last = np.zeros_like(right), right.copy()
         self._next = np.empty_like(right)
 

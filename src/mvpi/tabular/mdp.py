@@ -22,7 +22,7 @@ from scipy.sparse.csgraph import breadth_first_order
 
 from mvpi.errors import InputError
 from mvpi.stats import check_number
-from mvpi.tabular.chain import Chain, closed_classes, with_sorted_indices
+from mvpi.tabular.chain import DIRECT_UP_TO, Chain, closed_classes, with_sorted_indices
 
 if TYPE_CHECKING:
     import gymnasium
@@ -238,7 +238,12 @@ class MDP:
         """Transition probabilities between states, `(S, S)`, under a checked policy."""
         n, a = self.n_states, self.n_actions
         if policy.ndim == 1:
-            return self.transitions[np.arange(n) * a + policy]
+            rows = np.arange(n) * a + policy
+            if n <= DIRECT_UP_TO:
+                return self.transitions[rows]
+            from mvpi.tabular.linear import rows_of
+
+            return rows_of(self.transitions, rows)
         index = self.transitions.indices.dtype
         columns, starts = np.arange(n * a, dtype=index), np.arange(0, n * a + 1, a, dtype=index)
         pairs = csr_array((policy.ravel(), columns, starts), shape=(n, n * a))
