@@ -1,5 +1,6 @@
 """Settings of the whole test suite."""
 
+import atexit
 import os
 import sys
 import tempfile
@@ -13,9 +14,10 @@ settings.register_profile("repeatable", _ALWAYS, derandomize=True)
 settings.register_profile("explore", _ALWAYS, max_examples=1000)
 settings.load_profile("repeatable")
 
-# Tests run side by side. The threads of torch wait for each other by spinning: two processes with
-# two threads each on two cores take many times as long.
+# Tests run side by side. The threads of torch and numba wait for each other by spinning: two
+# processes with two threads each on two cores take many times as long.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 # Compiled updates are kept on disk: many tests need the same few, in many processes.
 _CACHE = {
@@ -33,3 +35,9 @@ for _name, _value in _CACHE.items():
     os.environ.setdefault(_name.upper(), str(_value))
     if "jax" in sys.modules:
         sys.modules["jax"].config.update(_name, _value)
+
+
+def pytest_unconfigure() -> None:
+    """On its way out JAX would spend more than a minute forgetting all that it has compiled."""
+    if "jax" in sys.modules:
+        atexit.unregister(sys.modules["jax"]._src.api.clean_up)
