@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from functools import cache
 from types import FunctionType
 from typing import Any
 
+import numba
 from numba import njit
+
+_WAITING = "OMP_WAIT_POLICY"
 
 
 def without_and_with_threads(
@@ -16,8 +21,33 @@ def without_and_with_threads(
 
     numba's cache knows a function by its name, its place and its code, not by the options it was
     compiled with: the second one needs a name of its own, or it is given the code of the first.
+    Call `start_threads` before the second one.
     """
     threaded = FunctionType(function.__code__, function.__globals__)
     threaded.__qualname__ = f"{function.__qualname__}_with_threads"
-    compiled = njit(cache=True, **options)(function)
-    return compiled, njit(cache=True, parallel=True, **options)(threaded)
+    return _kept(function, **options), _kept(threaded, parallel=True, **options)
+
+
+@cache
+def start_threads() -> None:
+    """Make numba's threads ones that sleep while they wait.
+
+    By default they spin: two processes on the same cores would take turns at waiting. The variable
+    is read when the library of threads is loaded, so it need not stay set.
+    """
+    before = os.environ.get(_WAITING)
+    os.environ.setdefault(_WAITING, "passive")
+    try:
+        numba.get_num_threads()
+    finally:
+        if before is None:
+            del os.environ[_WAITING]
+
+
+def _kept(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+    """Compiled, and kept on disk if there is a place for it."""
+    try:
+        compiled: Callable[..., Any] = njit(cache=True, **options)(function)
+    except RuntimeError:  # neither beside the file nor in the user's own directory
+        compiled = njit(**options)(function)
+    return compiled

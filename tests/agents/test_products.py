@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import jax
 import numba
@@ -21,6 +22,7 @@ from mvpi.agents.kernels import adam, aligned_zeros
 from mvpi.agents.products import LANES, PANEL, product, product_with_transposed
 from mvpi.agents.settings import TD3Settings
 from mvpi.agents.td3_native import NativeUpdates
+from mvpi.compiled import without_and_with_threads
 
 Matrix = npt.NDArray[np.float32]
 ANY = np.float32(-np.inf)
@@ -198,3 +200,22 @@ def test_the_cache_keeps_what_is_compiled_with_and_without_threads_apart(tmp_pat
 
     assert hits() == ["0", "0"]
     assert hits() == ["1", "1"]
+
+
+def test_without_a_place_to_keep_it_code_is_compiled_all_the_same() -> None:
+    """As in a container that is read-only; here because the function comes from no file."""
+    made: dict[str, Any] = {}
+    exec("def total(x):\n    return x.sum()", made)
+    for function in without_and_with_threads(made["total"]):
+        assert function(np.ones(3)) == 3
+
+
+def test_threads_sleep_while_they_wait_and_the_environment_is_left_alone() -> None:
+    program = "import os, mvpi.compiled as c; c.start_threads(); print(*os.environ)"
+    environment = {k: v for k, v in os.environ.items() if k != "OMP_WAIT_POLICY"}
+    environment |= {"OMP_DISPLAY_ENV": "verbose", "NUMBA_THREADING_LAYER": "omp"}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+    )
+    assert "GOMP_SPINCOUNT = '0'" in done.stderr
+    assert "OMP_WAIT_POLICY" not in done.stdout

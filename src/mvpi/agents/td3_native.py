@@ -19,6 +19,7 @@ from mvpi.agents.networks import MLP
 from mvpi.agents.products import PANEL
 from mvpi.agents.settings import TD3Settings
 from mvpi.agents.td3 import Critics, Networks
+from mvpi.compiled import start_threads
 
 Vector = npt.NDArray[np.float32]
 
@@ -59,10 +60,10 @@ class NativeUpdates:
             settings.policy_delay,
             settings.averaging,
         )
-        if threads is None:
-            small = batch * int((critic.inputs * critic.row).max()) < _WORTH_THREADS
-            threads = 1 if small else min(numba.get_num_threads(), _MOST_THREADS)
-        self.threads = threads
+        large = batch * int((critic.inputs * critic.row).max()) >= _WORTH_THREADS
+        if large or threads is not None:
+            start_threads()
+        self.threads = threads or (min(numba.get_num_threads(), _MOST_THREADS) if large else 1)
         widest = int(max(actor.row.max(), critic.row.max()))
         self._scratch = TD3Scratch(
             pairs=aligned_zeros(batch, int(critic.inputs[0])),

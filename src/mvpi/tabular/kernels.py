@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numba import njit, prange
 
-from mvpi.compiled import without_and_with_threads
+from mvpi.compiled import start_threads, without_and_with_threads
 
 _PARALLEL_FROM = 20_000
 _BLOCKS = 4
@@ -44,8 +44,10 @@ class _Compiled:
         self._serial, self._parallel = without_and_with_threads(function, **_OPTIONS)
 
     def __call__(self, blocks, *arguments):
-        kernel = self._parallel if len(blocks) > 2 else self._serial
-        return kernel(blocks, *arguments)
+        if len(blocks) <= 2:
+            return self._serial(blocks, *arguments)
+        start_threads()
+        return self._parallel(blocks, *arguments)
 
 
 def _backup(blocks, indptr, indices, probabilities, rewards, values, discount, policy, residual):
