@@ -49,23 +49,32 @@ def evaluation_steps(
     return some_steps(mdp.transitions, rows, mdp.discount, residual, steps)
 
 
-def spread_news(mdp: MDP, rewards: Array) -> Array:
-    """Values to start from: the worst possible, improved until news of better is in all states.
+def pessimistic_values(mdp: MDP, rewards: Array) -> tuple[Array, bool]:
+    """Values to start from: the worst possible, improved once; and whether that shows everywhere.
 
-    Where the reward is far away, a policy that has not heard of it is not worth evaluating. The
-    first improvement is that of values which are all the same: it needs no transitions.
+    The first improvement is that of values which are all the same: it needs no transitions.
     """
     worst = float(rewards.min()) / (1.0 - mdp.discount)
     v: Array = rewards.max(axis=1) + mdp.discount * worst
-    unaware, before = _count_at_most(v, worst), -1
-    while unaware not in (0, before):
-        sweep_both_ways(mdp, rewards, v, 1)
-        unaware, before = _count_at_most(v, worst), unaware
-    return v
+    return v, float(v.min()) > worst + 1e-9 * abs(worst)
 
 
-def _count_at_most(values: Array, limit: float) -> int:
-    return int(np.count_nonzero(values <= limit + 1e-9 * abs(limit)))
+def spread_from_best(mdp: MDP, rewards: Array, values: Array) -> Array:
+    """`values`, improved in a wave from the best states to those from where it is a long way."""
+    from mvpi.tabular.waves import Wave, distances
+
+    levels = distances(mdp.transitions, np.flatnonzero(values == values.max()))
+    improved: Array = Wave(mdp.transitions, mdp.discount, levels).run(rewards, values)
+    return improved
+
+
+def spread_along(mdp: MDP, rewards: Array, values: Array, policy: Actions) -> Array:
+    """`values`, improved in a wave from where a policy leads to those from where it is a long way."""
+    from mvpi.tabular.waves import Wave, depths
+
+    levels = depths(mdp.policy_matrix(policy))
+    improved: Array = Wave(mdp.transitions, mdp.discount, levels).run(rewards, values)
+    return improved
 
 
 def sweep_both_ways(mdp: MDP, rewards: Array, values: Array, times: int) -> None:

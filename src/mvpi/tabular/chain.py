@@ -38,6 +38,9 @@ _REFERENCES = 5
 """How many states a stationary distribution is sought around."""
 _NEAR_ONE = 1e-6
 """With `1 - discount` below this, single precision sees values only relative to one of them."""
+_TIMES_ACCURACY = 1e-9
+PASSES = 125
+"""Passes over all states that a solution is worth, if nothing else is said."""
 _LONG_RUN = 1.0 - 1e-5
 """The discount of a distribution that is nearly the stationary one."""
 _BLURRED = 100.0
@@ -140,7 +143,7 @@ class Chain:
 
     @property
     def slowness(self) -> int:
-        """Work spent on values beyond fixed-point steps, in Krylov iterations."""
+        """Work spent on values beyond fixed-point steps, in passes over all states."""
         return 0 if self._value_system is None else self._value_system.effort
 
     def evaluate(self, rewards: Array, tolerance: float, guess: Array | None = None) -> Values:
@@ -175,17 +178,17 @@ class Chain:
         return Values(v, gain)
 
     def value_correction(
-        self, residual: Array, target: float, stalled: bool = False, limit: int = 1000
+        self, residual: Array, target: float, stalled: bool = False, limit: int = PASSES
     ) -> Array:
         """`x` that brings the span of `residual + discount P x - x` towards `target`.
 
         `stalled` says that earlier corrections did not help: then a direct method is used.
-        `limit` is how many Krylov iterations it is worth; with 0, only fixed-point steps are made.
+        `limit` is how many passes in waves it is worth; with 0, only fixed-point steps are made.
         """
         if len(residual) <= DIRECT_UP_TO:
             return self._direct_values(residual)
         if self._value_system is not None and self._value_system.is_direct:
-            return self._value_system.solve_directly(residual)
+            return self._all_of(self._value_system.solve_directly(residual))
         from mvpi.tabular.linear import fixed_point_steps
 
         x, remaining = fixed_point_steps(self.matrix, self.discount, residual, target)
@@ -202,11 +205,29 @@ class Chain:
                 y = system.solve_directly(remaining)
             else:
                 y = system.solve(remaining, 0.5 * target, limit)
-            if self._is_relative:
-                common, y[self._often_visited] = float(y[self._often_visited]), 0.0
-                x += common / (1.0 - self.discount) if self.discount < 1.0 else 0.0
-            x += y
+            x += self._all_of(y)
         return x
+
+    def _all_of(self, y: Array) -> Array:
+        """The values, given what is paid on the way to a state that is visited often.
+
+        With the time that takes, they give what is paid per step in the long run: the reward of a
+        round trip over its length. Where values are not relative, `y` is all.
+        """
+        if not self._is_relative:
+            return y
+        k, times = self._often_visited, self._times
+        per_step = float(y[k] / times[k])
+        y -= per_step * times
+        y[k] = 0.0
+        return y + per_step / (1.0 - self.discount) if self.discount < 1.0 else y
+
+    @cached_property
+    def _times(self) -> Array:
+        """How long it takes, from every state, to come to the state that is visited often."""
+        system = self._value_system or self.factorise()
+        ones = np.ones_like(self.start)
+        return system.solve(ones, _TIMES_ACCURACY)
 
     def factorise(self) -> System:
         """Prepare for values that fixed-point steps would not find."""
@@ -233,19 +254,11 @@ class Chain:
         return d
 
     def _value_matrix(self) -> csr_array:
-        """`B` with `x = b + B x` giving the values.
-
-        Relative ones are differences to that of one state, in whose place stands what all have in
-        common: `1 - discount` times its value, at discount 1 the gain.
-        """
-        if not self._is_relative:
-            return _scaled(self.matrix, self.discount)
-        n, k = self.matrix.shape[0], self._often_visited
-        others = _scaled(self.matrix, self.discount)
-        others.data[others.indices == k] = 0.0
-        rows = np.delete(np.arange(n), k)
-        gain_column = csr_array((np.ones(n - 1), (rows, np.full(n - 1, k))), shape=(n, n))
-        return with_sorted_indices(others - gain_column, like=self.matrix)
+        """`B` with `x = b + B x` giving the values, or what is paid until a state is reached."""
+        matrix = _scaled(self.matrix, self.discount)
+        if self._is_relative:
+            matrix.data[matrix.indices == self._often_visited] = 0.0
+        return matrix
 
     def _direct_values(self, residual: Array) -> Array:
         # The reference keeps its value: in its place stands what all residuals have in common.

@@ -118,6 +118,42 @@ def _gather(blocks, indptr, indices, weights, rows, row_starts, columns, entries
                 to += 1
 
 
+def _arrange(
+    blocks,
+    indptr,
+    indices,
+    weights,
+    factor,
+    order,
+    position,
+    row_starts,
+    columns,
+    entries,
+    scale,
+):
+    """`factor B` with its states put in `order`, `s` being at `position[s]`.
+
+    A row of which a part leads back to its own state is written as if that part did not exist:
+    the rest, and the rewards, count `scale` times as much.
+    """
+    actions = scale.shape[1]
+    for block in prange(len(blocks) - 1):
+        for i in range(blocks[block], blocks[block + 1]):
+            s = order[i]
+            for a in range(actions):
+                row = s * actions + a
+                leaving = 1.0
+                for k in range(indptr[row], indptr[row + 1]):
+                    if indices[k] == s:
+                        leaving -= factor * weights[k]
+                scale[i, a] = 1.0 / leaving
+                to = row_starts[i * actions + a]
+                for k in range(indptr[row], indptr[row + 1]):
+                    columns[to] = position[indices[k]]
+                    entries[to] = 0.0 if indices[k] == s else factor * weights[k] / leaving
+                    to += 1
+
+
 def _propagate(blocks, indptr, indices, weights, factor, error, moved, total):
     """`total += error`, `moved = factor B error`. Returns the smallest and largest of `moved`."""
     low = np.empty(len(blocks) - 1)
@@ -138,162 +174,145 @@ def _propagate(blocks, indptr, indices, weights, factor, error, moved, total):
     return low.min(), high.max()
 
 
-def _split(blocks, indptr, indices, weights, bounds, columns, entries, scale):
-    """Write `I - B`, rows divided by their diagonal, as lower + identity + upper + across.
-
-    Row `s` has its entries below the diagonal and inside the block in
-    `bounds[s, 0]:bounds[s, 1]`, those above it, last column first, up to `bounds[s, 2]`, and
-    those outside the block up to `bounds[s, 3]`. `scale[s]` is one over the diagonal.
-    """
+def _image(blocks, indptr, indices, weights, x, image):
+    """`image = (I - B) x`."""
     for block in prange(len(blocks) - 1):
-        first, last = blocks[block], blocks[block + 1]
-        for s in range(first, last):
-            diagonal = 1.0
+        for s in range(blocks[block], blocks[block + 1]):
+            y = x[s]
             for k in range(indptr[s], indptr[s + 1]):
-                if indices[k] == s:
-                    diagonal -= weights[k]
-            scale[s] = 1.0 / diagonal
-            at = indptr[s]
-            bounds[s, 0] = at
-            for k in range(indptr[s], indptr[s + 1]):
-                if first <= indices[k] < s:
-                    columns[at], entries[at] = indices[k], -weights[k] * scale[s]
-                    at += 1
-            bounds[s, 1] = at
-            for k in range(indptr[s + 1] - 1, indptr[s] - 1, -1):
-                if s < indices[k] < last:
-                    columns[at], entries[at] = indices[k], -weights[k] * scale[s]
-                    at += 1
-            bounds[s, 2] = at
-            for k in range(indptr[s], indptr[s + 1]):
-                if indices[k] < first or indices[k] >= last:
-                    columns[at], entries[at] = indices[k], -weights[k] * scale[s]
-                    at += 1
-            bounds[s, 3] = at
+                y -= weights[k] * x[indices[k]]
+            image[s] = y
 
 
-def _bicgstab(blocks, bounds, columns, entries, scale, right, shade, target, limit, solution):
-    """Solve `(I - B) x = right` roughly: BiCGSTAB, block symmetric Gauss-Seidel preconditioning.
+def _dot(blocks, x, y):
+    """`x y`, summed in double precision."""
+    parts = np.empty(len(blocks) - 1)
+    for block in prange(len(blocks) - 1):
+        total = 0.0
+        for s in range(blocks[block], blocks[block + 1]):
+            total += x[s] * y[s]
+        parts[block] = total
+    return parts.sum()
 
-    With rows divided by their diagonal, `A = L + I + U + C` (see `_split`), and the
-    preconditioner is `M = (I + L)(I + U)`. For `w = (I + L)^-1 x` and `y = (I + U)^-1 w` the
-    product `A M^-1 x = A y` is `w + L y + C y`: half a product with `A`. Stops when no entry of
-    the residual exceeds `target`, or when it grows out of hand. `shade` is the shadow residual,
-    any vector not orthogonal to `right`. Returns the number of iterations.
 
-    Memory traffic is the cost, so all is held in single precision; the caller repeats the solve
-    on the residual, computed in double precision, until that is small enough.
+@njit(cache=True, **_OPTIONS)
+def wave(bounds, window, indptr, indices, weights, rewards, values):
+    """`v(s) = max over a of r(s, a) + sum_j w(s, a, j) v(j)`, level by level, in place.
+
+    Level `l` holds the states from `bounds[l]` to `bounds[l + 1]`. Each level that is reached is
+    updated along with the `window` levels before it.
     """
-    n = len(right)
-    count = len(blocks) - 1
-    residual, shadow = np.empty(n, np.float32), np.empty(n, np.float32)
-    direction, image = np.zeros(n, np.float32), np.zeros(n, np.float32)
-    w, y, image2 = np.empty(n, np.float32), np.empty(n, np.float32), np.empty(n, np.float32)
-    z = np.zeros(n, np.float32)
-    part = np.zeros((count, 2))
+    levels = len(bounds) - 1
+    actions = rewards.shape[1]
+    for front in range(levels + window):
+        for s in range(bounds[max(front - window, 0)], bounds[min(front + 1, levels)]):
+            row = s * actions
+            best = rewards[s, 0]
+            for k in range(indptr[row], indptr[row + 1]):
+                best += weights[k] * values[indices[k]]
+            for a in range(1, actions):
+                row = s * actions + a
+                total = rewards[s, a]
+                for k in range(indptr[row], indptr[row + 1]):
+                    total += weights[k] * values[indices[k]]
+                best = max(best, total)
+            values[s] = best
 
-    for block in prange(count):
-        norm = np.float32(0.0)
-        for s in range(blocks[block], blocks[block + 1]):
-            x = np.float32(right[s]) * scale[s]
-            residual[s] = x
-            shadow[s] = np.float32(shade[s]) * scale[s]
-            norm = max(norm, abs(x))
-        part[block, 0] = norm
-    largest = part[:, 0].max()
-    hopeless = 1e4 * largest
 
-    rho, alpha, omega = 1.0, 1.0, 1.0
-    used = 0
-    while used < limit and target < largest < hopeless:
-        used += 1
-        for block in prange(count):
-            total = 0.0
-            for s in range(blocks[block], blocks[block + 1]):
-                total += shadow[s] * residual[s]
-            part[block, 0] = total
-        rho_new = part[:, 0].sum()
-        if rho_new == 0.0:
-            break
-        beta = np.float32(0.0 if used == 1 else rho_new / rho * (alpha / omega))
-        old_omega = np.float32(omega)
-        rho = rho_new
+@njit(cache=True, **_OPTIONS)
+def by_level(levels):
+    """States by level: their order, the position of each in it, and where every level begins."""
+    n = len(levels)
+    count = levels.max() + 1
+    bounds = np.zeros(count + 1, np.int64)
+    for level in levels:
+        bounds[level + 1] += 1
+    for level in range(count):
+        bounds[level + 1] += bounds[level]
+    order, position = np.empty(n, np.int64), np.empty(n, np.int64)
+    free = bounds.copy()
+    for s in range(n):
+        at = free[levels[s]]
+        free[levels[s]] += 1
+        order[at] = s
+        position[s] = at
+    return order, position, bounds
 
-        for block in prange(count):
-            first, last = blocks[block], blocks[block + 1]
-            for s in range(first, last):
-                x = residual[s] + beta * (direction[s] - old_omega * image[s])
-                direction[s] = x
-                for k in range(bounds[s, 0], bounds[s, 1]):
-                    x -= entries[k] * w[columns[k]]
-                w[s] = x
-            for s in range(last - 1, first - 1, -1):
-                x = w[s]
-                for k in range(bounds[s, 1], bounds[s, 2]):
-                    x -= entries[k] * y[columns[k]]
-                y[s] = x
-        for block in prange(count):
-            total = 0.0
-            for s in range(blocks[block], blocks[block + 1]):
-                x = w[s]
-                for k in range(bounds[s, 0], bounds[s, 1]):
-                    x += entries[k] * y[columns[k]]
-                for k in range(bounds[s, 2], bounds[s, 3]):
-                    x += entries[k] * y[columns[k]]
-                image[s] = x
-                total += shadow[s] * x
-            part[block, 0] = total
-        slope = part[:, 0].sum()
-        if slope == 0.0:
-            break
-        alpha = rho / slope
-        step = np.float32(alpha)
 
-        for block in prange(count):
-            first, last = blocks[block], blocks[block + 1]
-            for s in range(first, last):
-                x = residual[s] - step * image[s]
-                residual[s] = x
-                for k in range(bounds[s, 0], bounds[s, 1]):
-                    x -= entries[k] * w[columns[k]]
-                w[s] = x
-            for s in range(last - 1, first - 1, -1):
-                z[s] += step * y[s]
-                x = w[s]
-                for k in range(bounds[s, 1], bounds[s, 2]):
-                    x -= entries[k] * y[columns[k]]
-                y[s] = x
-        for block in prange(count):
-            total, norm = 0.0, 0.0
-            for s in range(blocks[block], blocks[block + 1]):
-                x = w[s]
-                for k in range(bounds[s, 0], bounds[s, 1]):
-                    x += entries[k] * y[columns[k]]
-                for k in range(bounds[s, 2], bounds[s, 3]):
-                    x += entries[k] * y[columns[k]]
-                image2[s] = x
-                total += x * residual[s]
-                norm += x * x
-            part[block, 0], part[block, 1] = total, norm
-        norm = part[:, 1].sum()
-        omega = part[:, 0].sum() / norm if norm > 0.0 else 0.0
-        step2 = np.float32(omega)
+@njit(cache=True, **_OPTIONS)
+def distances(indptr, indices, actions, ends):
+    """The smallest number of moves from each state to one of `ends`; one more than all others
+    where there is no way.
+    """
+    n = (len(indptr) - 1) // actions
+    starts = np.zeros(n + 1, np.int64)
+    for j in indices:
+        starts[j + 1] += 1
+    for j in range(n):
+        starts[j + 1] += starts[j]
+    before = np.empty(len(indices), indices.dtype)
+    free = starts.copy()
+    for s in range(n):
+        for k in range(indptr[s * actions], indptr[(s + 1) * actions]):
+            j = indices[k]
+            before[free[j]] = s
+            free[j] += 1
+    found = np.full(n, -1, np.int64)
+    queue = np.empty(n, np.int64)
+    last = 0
+    for s in ends:
+        found[s] = 0
+        queue[last] = s
+        last += 1
+    first = 0
+    while first < last:
+        j = queue[first]
+        first += 1
+        for k in range(starts[j], starts[j + 1]):
+            s = before[k]
+            if found[s] < 0:
+                found[s] = found[j] + 1
+                queue[last] = s
+                last += 1
+    beyond = found.max() + 1
+    for s in range(n):
+        if found[s] < 0:
+            found[s] = beyond
+    return found
 
-        for block in prange(count):
-            size = np.float32(0.0)
-            for s in range(blocks[block], blocks[block + 1]):
-                z[s] += step2 * y[s]
-                residual[s] -= step2 * image2[s]
-                size = max(size, abs(residual[s]))
-            part[block, 0] = size
-        largest = part[:, 0].max()
-        if omega == 0.0 or not np.isfinite(largest):
-            break
 
-    for block in prange(count):
-        for s in range(blocks[block], blocks[block + 1]):
-            solution[s] = z[s]
-    return used
+@njit(cache=True, **_OPTIONS)
+def depths(indptr, indices, weights):
+    """How many moves along the largest entry of each row, other than to itself, until they repeat.
+
+    States on a cycle, and those that lead nowhere, have depth 0.
+    """
+    n = len(indptr) - 1
+    unknown, on_the_way = -1, -2
+    depth = np.full(n, unknown, np.int64)
+    way = np.empty(n, np.int64)
+    for start in range(n):
+        length, s = 0, start
+        while depth[s] == unknown:
+            depth[s] = on_the_way
+            way[length] = s
+            length += 1
+            largest = 0.0
+            following = s
+            for k in range(indptr[s], indptr[s + 1]):
+                if indices[k] != s and weights[k] > largest:
+                    largest, following = weights[k], np.int64(indices[k])
+            s = following
+        if depth[s] == on_the_way:
+            while depth[s] == on_the_way:
+                length -= 1
+                depth[way[length]] = 0
+        reached = depth[s]
+        while length > 0:
+            length -= 1
+            reached += 1
+            depth[way[length]] = reached
+    return depth
 
 
 @njit(cache=True, **_OPTIONS)
@@ -355,6 +374,7 @@ def band_solve(factors, below, right):
 backup = _Compiled(_backup)
 sweep = _Compiled(_sweep)
 gather = _Compiled(_gather)
+arrange = _Compiled(_arrange)
 propagate = _Compiled(_propagate)
-split = _Compiled(_split)
-bicgstab = _Compiled(_bicgstab)
+image = _Compiled(_image)
+dot = _Compiled(_dot)

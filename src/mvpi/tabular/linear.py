@@ -16,14 +16,16 @@ from scipy.sparse import csr_array, eye_array
 from scipy.sparse.linalg import splu
 
 from mvpi.tabular import kernels
+from mvpi.tabular.chain import PASSES
+from mvpi.tabular.waves import Wave, depths
 
 Array = npt.NDArray[np.float64]
 
 _FAST = 0.8
 """A fixed-point step that shrinks the span by at least this factor is worth its cost."""
+_EPS = float(np.finfo(np.float64).eps)
 _NARROW = 63
-"""Widest band, below and above the diagonal together, that is factorised directly. With less than
-`DIRECT_UP_TO`, the values at discount 1 never are: their full column would need pivots."""
+"""Widest band, below and above the diagonal together, that is factorised directly."""
 
 
 def rows_of(
@@ -95,14 +97,14 @@ class System(Protocol):
     """`(I - B) x = b` for one `B`, solved for one right-hand side after another."""
 
     effort: int
-    """What it has cost so far, in Krylov iterations or as much work."""
+    """What it has cost so far, in passes over all states or as much work."""
     is_direct: bool
     """Whether a matrix is factorised once, so that every solution is exact and cheap."""
 
-    def solve(self, right: Array, target: float, limit: int = 1000) -> Array:
+    def solve(self, right: Array, target: float, limit: int = PASSES) -> Array:
         """`x` with `max |b - (I - B) x| <= target`, or less near when that is hard to reach.
 
-        An attempt that needs more than `limit` iterations is given up.
+        An attempt that needs more than `limit` passes is given up.
         """
 
     def solve_directly(self, right: Array) -> Array:
@@ -152,58 +154,89 @@ class Banded:
             indptr, indices, table.data, rows, first, discount, *widths
         )
 
-    def solve(self, right: Array, target: float, limit: int = 1000) -> Array:
+    def solve(self, right: Array, target: float, limit: int = PASSES) -> Array:
         return self.solve_directly(right)
 
     def solve_directly(self, right: Array) -> Array:
-        self.effort += sum(self._widths)
+        self.effort += 1
         x: Array = kernels.band_solve(self._factors, self._widths[0], right)
         return x
 
 
 class _Krylov:
-    """Preconditioned BiCGSTAB in single precision, refined with residuals in double precision."""
+    """BiCGSTAB in single precision, passes in waves being its preconditioner.
+
+    It is refined with residuals in double precision.
+    """
 
     is_direct = False
 
     def __init__(self, matrix: csr_array):
         self.effort = 0
         self._matrix = matrix
-        n, nonzeros = matrix.shape[0], len(matrix.indices)
-        indptr, indices = kernels.unsigned(matrix.indptr), kernels.unsigned(matrix.indices)
-        self._blocks = kernels.partition(n)
-        self._parts = (
-            np.empty((n, 4), dtype=indptr.dtype),
-            np.empty(nonzeros, dtype=indices.dtype),
-            np.empty(nonzeros, dtype=np.float32),
-            np.empty(n, dtype=np.float32),
-        )
-        kernels.split(self._blocks, indptr, indices, matrix.data, *self._parts)
+        self._wave = Wave(matrix, 1.0, depths(matrix), np.float32)
 
-    def solve(self, right: Array, target: float, limit: int = 1000) -> Array:
+    def solve(self, right: Array, target: float, limit: int = PASSES) -> Array:
         x = np.zeros_like(right)
-        step = np.empty_like(right)
         residual, error = right, float(np.abs(right).max())
         failures = 0
-        for _ in range(12):
-            if error <= target or failures > 1:
-                break
+        while error > max(target, 4 * _EPS * float(np.abs(x).max())) and failures < 2:
             goal = max(0.7 * target, 1e-4 * error)
             shadow = residual if failures == 0 else residual * self._signs(len(right))
-            used = int(
-                kernels.bicgstab(self._blocks, *self._parts, residual, shadow, goal, limit, step)
-            )
+            step, used = self._bicgstab(residual, shadow, goal, limit)
             self.effort += used
             candidate = x + step
             remaining = right - candidate + self._matrix @ candidate
             new_error = float(np.abs(remaining).max())
-            slow = used >= limit or not new_error < 0.7 * error
+            failures += not new_error < 0.7 * error
             if new_error < error:
                 x, residual, error = candidate, remaining, new_error
             if used >= limit:
                 break
-            failures += slow
         return x
+
+    def _bicgstab(
+        self, right: Array, shadow: Array, target: float, limit: int
+    ) -> tuple[Array, int]:
+        """`x` with residuals of about `target`, and how many passes it took.
+
+        Given up after `limit` of them, or when residuals grow out of hand. The `shadow` is any
+        vector that is not orthogonal to `right`.
+        """
+        wave = self._wave
+        r = wave.arranged(right.astype(np.float32))
+        shade = wave.arranged(shadow.astype(np.float32))
+        x, direction, image = np.zeros_like(r), np.zeros_like(r), np.zeros_like(r)
+        rho = alpha = omega = 1.0
+        largest = float(np.abs(r).max())
+        hopeless = 1e4 * largest
+        passes = 0
+        while passes < limit and target < largest < hopeless:
+            previous, rho = rho, wave.dot(shade, r)
+            direction = r + (rho / previous * (alpha / omega)) * (direction - omega * image)
+            y = wave.solution(direction)
+            image = wave.image(y)
+            slope = wave.dot(shade, image)
+            if rho == 0.0 or slope == 0.0:
+                break
+            alpha = rho / slope
+            x += alpha * y
+            r -= alpha * image
+            passes += 1
+            largest = float(np.abs(r).max())
+            if not target < largest < hopeless:
+                break
+            y = wave.solution(r)
+            second = wave.image(y)
+            norm = wave.dot(second, second)
+            omega = wave.dot(second, r) / norm if norm > 0.0 else 0.0
+            x += omega * y
+            r -= omega * second
+            passes += 1
+            largest = float(np.abs(r).max())
+            if omega == 0.0:
+                break
+        return wave.restored(x), passes
 
     def solve_directly(self, right: Array) -> Array:
         identity = eye_array(self._matrix.shape[0], format="csc")

@@ -33,7 +33,9 @@ from mvpi.tabular.bellman import (
     evaluation_steps,
     improve_locally,
     is_local,
-    spread_news,
+    pessimistic_values,
+    spread_along,
+    spread_from_best,
     sweep_both_ways,
 )
 from mvpi.tabular.chain import (
@@ -47,9 +49,6 @@ from mvpi.tabular.chain import (
 )
 from mvpi.tabular.mdp import MDP
 
-_KRYLOV_PER_SWEEP = 10
-"""A pair of sweeps costs about two Krylov iterations: spend a tenth of the evaluation on them."""
-
 _ALL = slice(None)
 _SMALL_STEPS = 100
 _STEPS = 20
@@ -58,8 +57,8 @@ _TRIAL = 20
 """On a slowly mixing chain, modified policy iteration is tried first: improvements with so few
 evaluation steps each, as long as so many of them halve the residual. It suits problems in which
 every policy worth its name soon reaches an end; on others the Krylov method takes over."""
-_FIRST_LIMIT = 200
-"""Krylov iterations for one evaluation; doubled each time that they do not suffice."""
+_FIRST_LIMIT = 25
+"""Passes in waves for one evaluation; doubled each time that they do not suffice."""
 _EPS = float(np.finfo(np.float64).eps)
 WORST_UTILITY = -1e13
 """Utilities are not told apart below this: nothing that bad has a share that could be computed."""
@@ -108,6 +107,7 @@ def solve(
     local = is_local(mdp)
     slow = mdp.discount == 1.0 or local
     improvements = _IMPROVEMENTS if values is None and not slow else 0
+    wave_began_at = np.inf
     if policy is not None and values is None:
         values = mdp.chain(actions).evaluate_relative(rewards[states, actions], tolerance)
     evaluated, offset = values is not None, 0.0
@@ -115,7 +115,9 @@ def solve(
         v, offset = values.values.copy(), values.gain
         rewards = rewards - offset
     elif mdp.discount < 1.0 and mdp.n_states > DIRECT_UP_TO:
-        v = spread_news(mdp, rewards)
+        v, everywhere = pessimistic_values(mdp, rewards)
+        if not everywhere and not local:
+            v, slow, wave_began_at = spread_from_best(mdp, rewards, v), True, np.inf
     else:
         v = np.zeros(mdp.n_states)
     residual = np.empty(mdp.n_states)
@@ -141,12 +143,16 @@ def solve(
         if stalled > 3 and smallest <= 1e4 * floor:
             break
         smallest = min(smallest, span)
-        if swept_well:
+        if swept_well and changed:
             continue
         if local and evaluated and stalled <= _PATIENCE:
             improve_locally(mdp, rewards, v, actions, residual)
         target = max(0.01 * span, 0.5 * tolerance)
         if slow and improvements > 0:
+            if span <= 0.1 * wave_began_at:
+                wave_began_at = span
+                v = spread_along(mdp, rewards, v, actions)
+                continue
             spans.append(span)
             paying = len(spans) <= _TRIAL or span <= 0.5 * spans[-_TRIAL]
             improvements = improvements - 1 if paying else 0
@@ -178,7 +184,7 @@ def solve(
             if chain.slowness >= limit:
                 limit *= 2
             if mdp.discount < 1.0 and not local:
-                sweeps = -(-chain.slowness // _KRYLOV_PER_SWEEP)
+                sweeps = chain.slowness
         # What all values share moves to the rewards: digits are kept for how values differ.
         common = mean_over(mdp.start, v)
         if abs(common) > float(np.ptp(v)):
