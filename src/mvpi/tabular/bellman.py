@@ -49,18 +49,24 @@ def evaluation_steps(
     return some_steps(mdp.transitions, rows, mdp.discount, residual, steps)
 
 
-def pessimistic_values(mdp: MDP, rewards: Array) -> tuple[Array, bool]:
-    """Values to start from: the worst possible, improved once; and whether that shows everywhere.
+def pessimistic_values(mdp: MDP, rewards: Array) -> Array:
+    """Values to start from: the worst possible, improved once.
 
-    The first improvement is that of values which are all the same: it needs no transitions.
+    That is the improvement of values which are all the same: it needs no transitions.
     """
     worst = float(rewards.min()) / (1.0 - mdp.discount)
     v: Array = rewards.max(axis=1) + mdp.discount * worst
-    return v, float(v.min()) > worst + 1e-9 * abs(worst)
+    return v
+
+
+def hardly_differ(values: Array) -> bool:
+    """Whether most states have the worst value of all: news of better has yet to reach them."""
+    worst = float(values.min())
+    return np.count_nonzero(values <= worst + 1e-9 * abs(worst)) > 0.5 * len(values)
 
 
 def spread_from_best(mdp: MDP, rewards: Array, values: Array) -> Array:
-    """`values`, improved in a wave from the best states to those from where it is a long way."""
+    """`values`, improved in a wave from the best states to those that are a long way off."""
     from mvpi.tabular.waves import Wave, distances
 
     levels = distances(mdp.transitions, np.flatnonzero(values == values.max()))
@@ -69,22 +75,12 @@ def spread_from_best(mdp: MDP, rewards: Array, values: Array) -> Array:
 
 
 def spread_along(mdp: MDP, rewards: Array, values: Array, policy: Actions) -> Array:
-    """`values`, improved in a wave from where a policy leads to those from where it is a long way."""
+    """`values`, improved in a wave from where a policy leads to where that is a long way off."""
     from mvpi.tabular.waves import Wave, depths
 
     levels = depths(mdp.policy_matrix(policy))
     improved: Array = Wave(mdp.transitions, mdp.discount, levels).run(rewards, values)
     return improved
-
-
-def sweep_both_ways(mdp: MDP, rewards: Array, values: Array, times: int) -> None:
-    if times == 0:
-        return
-    from mvpi.tabular import kernels
-
-    table = _compiled_table(mdp)
-    for downwards in (False, True) * times:
-        kernels.sweep(*table, rewards, values.copy(), values, mdp.discount, downwards)
 
 
 def _compiled_table(mdp: MDP) -> tuple[npt.NDArray[Any], ...]:

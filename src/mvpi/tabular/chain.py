@@ -225,9 +225,12 @@ class Chain:
     @cached_property
     def _times(self) -> Array:
         """How long it takes, from every state, to come to the state that is visited often."""
-        system = self._value_system or self.factorise()
-        ones = np.ones_like(self.start)
-        return system.solve(ones, _TIMES_ACCURACY)
+        system, ones = self._value_system or self.factorise(), np.ones_like(self.start)
+        times = system.solve(ones, _TIMES_ACCURACY)
+        before_arrival = times.copy()
+        before_arrival[self._often_visited] = 0.0
+        error = ones - times + self.discount * (self.matrix @ before_arrival)
+        return times if float(np.abs(error).max()) <= 0.1 else system.solve_directly(ones)
 
     def factorise(self) -> System:
         """Prepare for values that fixed-point steps would not find."""

@@ -79,34 +79,6 @@ def _backup(blocks, indptr, indices, probabilities, rewards, values, discount, p
     return changes.sum()
 
 
-def _sweep(blocks, indptr, indices, probabilities, rewards, before, values, discount, downwards):
-    """One Gauss-Seidel sweep of the optimality equation, in place in `values`.
-
-    Inside a block the newest values are used, across blocks those of `before`.
-    """
-    actions = rewards.shape[1]
-    for block in prange(len(blocks) - 1):
-        first, last = blocks[block], blocks[block + 1]
-        for step in range(last - first):
-            s = last - 1 - step if downwards else first + step
-            best = -np.inf
-            for a in range(actions):
-                row = s * actions + a
-                total = 0.0
-                stay = 0.0
-                for k in range(indptr[row], indptr[row + 1]):
-                    j = indices[k]
-                    if j == s:
-                        stay += probabilities[k]
-                    elif first <= j < last:
-                        total += probabilities[k] * values[j]
-                    else:
-                        total += probabilities[k] * before[j]
-                total = (rewards[s, a] + discount * total) / (1.0 - discount * stay)
-                best = max(best, total)
-            values[s] = best
-
-
 def _gather(blocks, indptr, indices, weights, rows, row_starts, columns, entries):
     """Some rows of a table as a table: `columns` and `entries`, from `row_starts` on."""
     for block in prange(len(blocks) - 1):
@@ -192,7 +164,10 @@ def _dot(blocks, x, y):
         for s in range(blocks[block], blocks[block + 1]):
             total += x[s] * y[s]
         parts[block] = total
-    return parts.sum()
+    whole = 0.0
+    for part in parts:  # not `parts.sum()`, whose order would depend on the number of threads
+        whole += part
+    return whole
 
 
 @njit(cache=True, **_OPTIONS)
@@ -372,7 +347,6 @@ def band_solve(factors, below, right):
 
 
 backup = _Compiled(_backup)
-sweep = _Compiled(_sweep)
 gather = _Compiled(_gather)
 arrange = _Compiled(_arrange)
 propagate = _Compiled(_propagate)

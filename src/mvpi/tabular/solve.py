@@ -18,6 +18,7 @@ no trust in how `v` was found.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -31,12 +32,12 @@ from mvpi.tabular.bellman import (
     Array,
     backup,
     evaluation_steps,
+    hardly_differ,
     improve_locally,
     is_local,
     pessimistic_values,
     spread_along,
     spread_from_best,
-    sweep_both_ways,
 )
 from mvpi.tabular.chain import (
     DIRECT_UP_TO,
@@ -52,11 +53,11 @@ from mvpi.tabular.mdp import MDP
 _ALL = slice(None)
 _SMALL_STEPS = 100
 _STEPS = 20
-_IMPROVEMENTS = 120
-_TRIAL = 20
-"""On a slowly mixing chain, modified policy iteration is tried first: improvements with so few
-evaluation steps each, as long as so many of them halve the residual. It suits problems in which
-every policy worth its name soon reaches an end; on others the Krylov method takes over."""
+"""Evaluation steps per improvement in modified policy iteration."""
+_TRIAL, _IMPROVEMENTS = 40, 400
+"""It goes on while so many improvements halve the residual, and not longer than this."""
+_PAYS = 0.1
+"""A means that leaves at most this share of the residual is worth repeating."""
 _FIRST_LIMIT = 25
 """Passes in waves for one evaluation; doubled each time that they do not suffice."""
 _EPS = float(np.finfo(np.float64).eps)
@@ -105,29 +106,26 @@ def solve(
     actions = np.zeros(mdp.n_states, np.int64) if policy is None else policy.copy()
     states, most = np.arange(mdp.n_states), float(rewards.max())
     local = is_local(mdp)
-    slow = mdp.discount == 1.0 or local
-    improvements = _IMPROVEMENTS if values is None and not slow else 0
-    wave_began_at = np.inf
+    spreads = mdp.discount < 1.0 and mdp.n_states > DIRECT_UP_TO and not local
+    slow = not spreads
     if policy is not None and values is None:
         values = mdp.chain(actions).evaluate_relative(rewards[states, actions], tolerance)
+    means = _Means(cold=values is None)
     evaluated, offset = values is not None, 0.0
     if values is not None:
         v, offset = values.values.copy(), values.gain
         rewards = rewards - offset
-    elif mdp.discount < 1.0 and mdp.n_states > DIRECT_UP_TO:
-        v, everywhere = pessimistic_values(mdp, rewards)
-        if not everywhere and not local:
-            v, slow, wave_began_at = spread_from_best(mdp, rewards, v), True, np.inf
+    elif spreads:
+        v = pessimistic_values(mdp, rewards)
+        if hardly_differ(v):
+            slow, v = True, spread_from_best(mdp, rewards, v)
     else:
         v = np.zeros(mdp.n_states)
     residual = np.empty(mdp.n_states)
-    sweeps = 0
-    smallest, last, stalled, joins = np.inf, np.inf, 0, 0
+    smallest, stalled, joins = np.inf, 0, 0
     limit, gain = _FIRST_LIMIT, -np.inf
     chain: Chain | None = None
-    spans: list[float] = []
     for _ in range(_ITERATIONS):
-        sweep_both_ways(mdp, rewards, v, sweeps)
         changed = backup(mdp, rewards, v, actions, residual)
         chain = None if changed else chain
         noise = 8 * _EPS * np.maximum(np.abs(rewards[states, actions]), np.abs(v))
@@ -135,30 +133,22 @@ def solve(
         low, high = float(residual[counted].min()), float(residual[counted].max())
         span, floor = high - low, float(noise[counted].max())
         stalled = stalled + 1 if span > 0.5 * smallest else 0
-        swept_well = sweeps > 0 and span <= 0.5 * last
-        last = span
         settled = not changed or counted is _ALL
         if (span <= tolerance and settled) or (span <= floor and not changed):
             break
         if stalled > 3 and smallest <= 1e4 * floor:
             break
         smallest = min(smallest, span)
-        if swept_well and changed:
-            continue
         if local and evaluated and stalled <= _PATIENCE:
             improve_locally(mdp, rewards, v, actions, residual)
         target = max(0.01 * span, 0.5 * tolerance)
-        if slow and improvements > 0:
-            if span <= 0.1 * wave_began_at:
-                wave_began_at = span
-                v = spread_along(mdp, rewards, v, actions)
-                continue
-            spans.append(span)
-            paying = len(spans) <= _TRIAL or span <= 0.5 * spans[-_TRIAL]
-            improvements = improvements - 1 if paying else 0
-            if paying:
-                v += evaluation_steps(mdp, actions, residual, _STEPS)
-                continue
+        next_means = means.choose(span) if slow and spreads else "evaluation"
+        if next_means == "wave":
+            v = spread_along(mdp, rewards, v, actions)
+            continue
+        if next_means == "steps":
+            v += evaluation_steps(mdp, actions, residual, _STEPS)
+            continue
         try:
             chain = mdp.chain(actions)
         except NotUnichain:
@@ -176,15 +166,13 @@ def solve(
             evaluated = True
             if local:
                 chain.factorise()
-            worth = limit if slow or improvements == 0 else 0
+            worth = limit if slow else 0
             v += chain.value_correction(residual, target, stalled > _PATIENCE, worth)
-            if chain.mixes_slowly and not slow:
-                slow = True
-                improvements = 0 if chain.is_narrow else improvements
+            slow = slow or chain.mixes_slowly
             if chain.slowness >= limit:
                 limit *= 2
-            if mdp.discount < 1.0 and not local:
-                sweeps = chain.slowness
+            if next_means == "evaluation and wave":
+                v = spread_along(mdp, rewards, v, actions)
         # What all values share moves to the rewards: digits are kept for how values differ.
         common = mean_over(mdp.start, v)
         if abs(common) > float(np.ptp(v)):
@@ -199,6 +187,38 @@ def solve(
         high = _bound_with_outliers(mdp, rewards, v, actions.copy(), noise, counted)
     base = offset + (1.0 - mdp.discount) * mean_over(mdp.start, v)
     return Optimum(actions, v, base + low, min(base + high + floor, most), chain)
+
+
+Means = Literal["wave", "steps", "evaluation", "evaluation and wave"]
+
+
+class _Means:
+    """What to do next where chains mix slowly: the cheapest of what pays.
+
+    From a `cold` start these are waves, as long as they pay, and then improvements with a few
+    evaluation steps each, which suit problems that every policy worth its name soon ends. What is
+    left are evaluations, helped by waves when they do not pay by themselves.
+    """
+
+    def __init__(self, cold: bool):
+        self._waves = self._steps = cold
+        self._span = np.inf
+        self._spans: list[float] = []
+
+    def choose(self, span: float) -> Means:
+        """What to do about a residual with this span."""
+        paid, self._span = span <= _PAYS * self._span, span
+        self._waves = self._waves and paid
+        if self._waves:
+            return "wave"
+        if self._steps:
+            self._spans.append(span)
+            tried = len(self._spans)
+            in_time = tried <= _TRIAL or span <= 0.5 * self._spans[-_TRIAL]
+            self._steps = in_time and tried <= _IMPROVEMENTS
+            if self._steps:
+                return "steps"
+        return "evaluation" if paid else "evaluation and wave"
 
 
 def expected_utility(mdp: MDP, risk: Risk, y: float) -> Array:
