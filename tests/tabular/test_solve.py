@@ -385,7 +385,7 @@ def test_evaluation_steps_are_a_sum_of_powers(states):
 
 @pytest.mark.parametrize("make", [lambda: grid_world(145, seed=1), lambda: inventory(LARGE)])
 def test_results_do_not_depend_on_the_number_of_threads(make):
-    """Slowly mixing, so that sweeps, splitting and the Krylov method all take part."""
+    """Slowly mixing, so that waves and the Krylov method, or the banded LU, take part."""
     if numba.config.NUMBA_NUM_THREADS < 2:
         pytest.skip("one thread only on this machine")
     mdp, before = make(), numba.get_num_threads()

@@ -62,7 +62,7 @@ def pessimistic_values(mdp: MDP, rewards: Array) -> Array:
 def hardly_differ(values: Array) -> bool:
     """Whether most states have the worst value of all: news of better has yet to reach them."""
     worst = float(values.min())
-    return np.count_nonzero(values <= worst + 1e-9 * abs(worst)) > 0.5 * len(values)
+    return bool(np.count_nonzero(values <= worst + 1e-9 * abs(worst)) > 0.5 * len(values))
 
 
 def spread_from_best(mdp: MDP, rewards: Array, values: Array) -> Array:

@@ -162,7 +162,7 @@ class Chain:
             common = mean_over(self.start, v)
             v -= common
             gain += (1.0 - self.discount) * common
-            residual = rewards - gain - v + self.discount * (self.matrix @ v)
+            residual = rewards - gain - self._image(v)
             seen = [everywhere]
             middle, floor = everywhere.look(residual, v, rewards)
             if floor > _BLURRED * tolerance:
@@ -176,6 +176,15 @@ class Chain:
             stalled = any(progress.is_stalled and not progress.is_over for progress in seen)
             v += self.value_correction(residual, 0.5 * tolerance, stalled)
         return Values(v, gain)
+
+    def _image(self, x: Array) -> Array:
+        """`(I - discount P) x`."""
+        if len(x) <= DIRECT_UP_TO:
+            found: Array = x - self.discount * (self.matrix @ x)
+            return found
+        from mvpi.tabular.linear import image
+
+        return image(self.matrix, self.discount, x)
 
     def value_correction(
         self, residual: Array, target: float, stalled: bool = False, limit: int = PASSES
@@ -191,15 +200,15 @@ class Chain:
             return self._all_of(self._value_system.solve_directly(residual))
         from mvpi.tabular.linear import fixed_point_steps
 
-        x, remaining = fixed_point_steps(self.matrix, self.discount, residual, target)
+        x, remaining = fixed_point_steps(
+            self.matrix, self.discount, residual, target, relative=True
+        )
         self.mixes_slowly = float(np.ptp(remaining)) > target
-        if self.mixes_slowly and limit == 0:
-            return x
-        middle = 0.5 * float(remaining.max() + remaining.min())
+        shared = middle(remaining)
         if self.discount < 1.0:
-            x += middle / (1.0 - self.discount)
-        if self.mixes_slowly:
-            remaining -= middle
+            x += shared / (1.0 - self.discount)
+        if self.mixes_slowly and limit > 0:
+            remaining -= shared
             system = self.factorise() if self._value_system is None else self._value_system
             if stalled:
                 y = system.solve_directly(remaining)
@@ -340,6 +349,11 @@ class Chain:
         return with_sorted_indices(self.matrix.T, like=self.matrix)
 
 
+def middle(values: Array) -> float:
+    """Half-way between the smallest and the largest."""
+    return 0.5 * float(values.max() + values.min())
+
+
 def _scaled(matrix: csr_array, factor: float) -> csr_array:
     return csr_array((factor * matrix.data, matrix.indices, matrix.indptr), matrix.shape)
 
@@ -348,7 +362,8 @@ def _steps_from(start: Array, backwards: csr_array, restart: Array) -> tuple[Arr
     """`x = restart + backwards x` by fixed-point steps from `start`, and the residual left."""
     from mvpi.tabular.linear import fixed_point_steps
 
-    x, residual = fixed_point_steps(backwards, 1.0, restart - start + backwards @ start, target=0.0)
+    right = restart - start + backwards @ start
+    x, residual = fixed_point_steps(backwards, 1.0, right, target=0.0, relative=False)
     return x + start, residual
 
 

@@ -35,7 +35,7 @@ def random_sparse(
     columns = rng.integers(0, states, (pairs, successors), dtype=np.int32)
     probabilities = rng.dirichlet(np.ones(successors), pairs)
     return MDP.from_rows(
-        _rows(columns, probabilities), rng.normal(size=(states, actions)), discount
+        _rows(states, columns, probabilities), rng.normal(size=(states, actions)), discount
     )
 
 
@@ -62,7 +62,7 @@ def grid_world(
     rewards = -np.ones(n) if seed is None else -2 * np.random.default_rng(seed).random(n)
     goal = (side // 2) * side + side // 2
     columns[goal], rewards[goal] = goal, 0.0
-    table = _rows(columns.reshape(n * 4, 4), probabilities.reshape(n * 4, 4))
+    table = _rows(n, columns.reshape(n * 4, 4), probabilities.reshape(n * 4, 4))
     return MDP.from_rows(table, rewards[:, None].repeat(4, 1), discount)
 
 
@@ -78,7 +78,7 @@ def inventory(capacity: int, discount: float = 0.999) -> MDP:
     demand, chance = np.arange(5), np.array([0.1, 0.2, 0.3, 0.25, 0.15])
     available = np.minimum(stock[:, None] + order, capacity)
     columns = np.maximum(available[:, :, None] - demand, 0).reshape(-1, 5).astype(np.int32)
-    table = _rows(columns, np.broadcast_to(chance, columns.shape))
+    table = _rows(capacity + 1, columns, np.broadcast_to(chance, columns.shape))
     cost = order + 2 * (order > 0) + 0.01 * np.minimum(available, 1000)
     per_transition = np.diff(table.indptr)
     sold = np.repeat(available.ravel(), per_transition) - table.indices
@@ -86,11 +86,11 @@ def inventory(capacity: int, discount: float = 0.999) -> MDP:
     return MDP.from_rows(table, rewards, discount)
 
 
-def _rows(columns: np.ndarray, probabilities: np.ndarray) -> csr_array:
+def _rows(states: int, columns: np.ndarray, probabilities: np.ndarray) -> csr_array:
     pairs, successors = columns.shape
     table = csr_array(
         (probabilities.ravel(), columns.ravel(), np.arange(0, pairs * successors + 1, successors)),
-        shape=(pairs, columns.max() + 1),
+        shape=(pairs, states),
     )
     table.sum_duplicates()
     return table

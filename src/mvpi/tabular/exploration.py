@@ -139,7 +139,8 @@ class Exploration:
             if np.array_equal(corner.policy, optimum.policy):
                 return corner, line
         chain = optimum.chain or self.mdp.chain(optimum.policy)
-        return self._corner(optimum.policy, chain, near[0], (a, b, optimum.values)), line
+        nearest = min(near, key=lambda c: np.count_nonzero(c.policy != optimum.policy))
+        return self._corner(optimum.policy, chain, nearest, (a, b, optimum.values)), line
 
     def answer(
         self, question: Question, tolerance: float, progress: Progress | None = None

@@ -1,4 +1,4 @@
-"""Compiled loops of the exact solver: Bellman backups and a preconditioned Krylov method.
+"""Compiled loops of the exact solver: backups, steps and waves of values, banded LU.
 
 Everything here is a plain function of arrays. A transition table is three CSR arrays
 `(indptr, indices, probabilities)` whose row `s * A + a` holds the successors of state `s`
@@ -146,14 +146,14 @@ def _propagate(blocks, indptr, indices, weights, factor, error, moved, total):
     return low.min(), high.max()
 
 
-def _image(blocks, indptr, indices, weights, x, image):
-    """`image = (I - B) x`."""
+def _image(blocks, indptr, indices, weights, factor, x, image):
+    """`image = (I - factor B) x`."""
     for block in prange(len(blocks) - 1):
         for s in range(blocks[block], blocks[block + 1]):
-            y = x[s]
+            y = factor - factor  # zero, as precise as the rest
             for k in range(indptr[s], indptr[s + 1]):
-                y -= weights[k] * x[indices[k]]
-            image[s] = y
+                y += weights[k] * x[indices[k]]
+            image[s] = x[s] - factor * y
 
 
 def _dot(blocks, x, y):

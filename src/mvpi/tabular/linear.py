@@ -3,7 +3,8 @@
 Three tools. Fixed-point steps sum `b + B b + B^2 b + ...`: unbeatable when the chain mixes fast,
 because the terms then become constant (or, for a transposed matrix, vanish) after a few steps,
 whatever the discount. For the others `make_system` chooses: a banded LU where transitions lead to
-neighbouring states only (queues, inventories), a preconditioned Krylov method elsewhere.
+neighbouring states only (queues, inventories), a Krylov method with waves (`mvpi.tabular.waves`)
+elsewhere.
 """
 
 from __future__ import annotations
@@ -16,14 +17,16 @@ from scipy.sparse import csr_array, eye_array
 from scipy.sparse.linalg import splu
 
 from mvpi.tabular import kernels
-from mvpi.tabular.chain import PASSES
+from mvpi.tabular.chain import PASSES, middle
 from mvpi.tabular.waves import Wave, depths
 
 Array = npt.NDArray[np.float64]
 
-_FAST = 0.8
-"""A fixed-point step that shrinks the span by at least this factor is worth its cost."""
+_FAST, _AT_ONCE = 0.87, 4
+"""Fixed-point steps that shrink the span by this factor, on average of so many, pay."""
 _EPS = float(np.finfo(np.float64).eps)
+_SINGLE = 1e-4
+"""What single precision makes of a residual is not looked for beyond this share of it."""
 _NARROW = 63
 """Widest band, below and above the diagonal together, that is factorised directly."""
 
@@ -42,21 +45,38 @@ def rows_of(
     return csr_array((data, indices, indptr), (len(rows), table.shape[1]))
 
 
+def image(matrix: csr_array, factor: float, x: Array) -> Array:
+    """`(I - B) x`, `B = factor matrix`, on all cores."""
+    table = kernels.unsigned(matrix.indptr), kernels.unsigned(matrix.indices), matrix.data
+    found = np.empty_like(x)
+    kernels.image(kernels.partition(len(x)), *table, factor, x, found)
+    return found
+
+
 def fixed_point_steps(
-    matrix: csr_array, factor: float, right: Array, target: float
+    matrix: csr_array, factor: float, right: Array, target: float, *, relative: bool
 ) -> tuple[Array, Array]:
     """`x = sum_k B^k b`, `B = factor matrix`, over as many terms as pay, and what it leaves.
 
-    That is the residual `b - (I - B) x`, the first term left out. Stops when its span is at most
-    `target`, or when terms shrink slowly.
+    That is the residual `b - (I - B) x`. Stops when its span is at most `target`, or when terms
+    shrink slowly. Terms are in single precision, as long as that is precise enough; then it goes
+    on with the residual. If `relative`, what all its entries share is left in it.
     """
-    terms = _Terms(matrix, factor, right)
-    span = float(np.ptp(right))
-    for step in range(200):
-        previous, span = span, terms.advance()
-        if span <= target or (step >= 2 and span > _FAST * previous):
-            break
-    return terms.total, terms.last
+    single = csr_array((matrix.data.astype(np.float32), matrix.indices, matrix.indptr))
+    x, remaining, span = np.zeros_like(right), right, float(np.ptp(right))
+    fast = True
+    while fast and span > target:
+        shared = middle(remaining) if relative else 0.0
+        terms = _Terms(single, np.float32(factor), (remaining - shared).astype(np.float32))
+        goal = max(target, _SINGLE * span)
+        fast = terms.advance_to(goal)
+        x += terms.total
+        if fast and goal == target:
+            return x, terms.last.astype(np.float64) + shared
+        remaining = right - image(matrix, factor, x)
+        previous, span = span, float(np.ptp(remaining))
+        fast = fast and span <= _FAST * previous
+    return x, remaining
 
 
 def some_steps(
@@ -64,8 +84,7 @@ def some_steps(
 ) -> npt.NDArray[np.float32]:
     """`sum_k B^k b` for `k` up to `steps`, `B` being `factor` times some rows of a table.
 
-    In single precision, which needs half the memory traffic: for corrections whose errors are
-    seen, and corrected, afterwards.
+    In single precision, for corrections whose errors are seen, and corrected, afterwards.
     """
     matrix = rows_of(table, rows, np.float32)
     terms = _Terms(matrix, np.float32(factor), right.astype(np.float32))
@@ -76,14 +95,15 @@ def some_steps(
 
 
 class _Terms:
-    """The terms `B^k b`, `B = factor matrix`: the `last` one, and the `total` of all before it."""
+    """The terms `B^k b`, `B = factor matrix`: the `last` one, and the `total` of all before it.
 
-    def __init__(
-        self, matrix: csr_array, factor: float | np.float32, right: npt.NDArray[Any]
-    ) -> None:
+    In single precision, which needs half the memory traffic.
+    """
+
+    def __init__(self, matrix: csr_array, factor: np.float32, right: npt.NDArray[np.float32]):
         indptr, indices = kernels.unsigned(matrix.indptr), kernels.unsigned(matrix.indices)
         self._matrix = kernels.partition(len(right)), indptr, indices, matrix.data, factor
-        self.total, self.last = np.zeros_like(right), right.copy()
+        self.total, self.last = np.zeros_like(right), right
         self._next = np.empty_like(right)
 
     def advance(self) -> float:
@@ -91,6 +111,15 @@ class _Terms:
         low, high = kernels.propagate(*self._matrix, self.last, self._next, self.total)
         self.last, self._next = self._next, self.last
         return float(high - low)
+
+    def advance_to(self, target: float) -> bool:
+        """Go to a term that spans at most `target`; returns False when that takes too long."""
+        spans = [float(np.ptp(self.last))]
+        while spans[-1] > target:
+            spans.append(self.advance())
+            if len(spans) > _AT_ONCE and spans[-1] > _FAST**_AT_ONCE * spans[-1 - _AT_ONCE]:
+                return False
+        return True
 
 
 class System(Protocol):
@@ -186,7 +215,7 @@ class _Krylov:
             step, used = self._bicgstab(residual, shadow, goal, limit)
             self.effort += used
             candidate = x + step
-            remaining = right - candidate + self._matrix @ candidate
+            remaining = right - image(self._matrix, 1.0, candidate)
             new_error = float(np.abs(remaining).max())
             failures += not new_error < 0.7 * error
             if new_error < error:

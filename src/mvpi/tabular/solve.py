@@ -8,11 +8,10 @@ For any function `v` of the states and residual `b = T v - v`, `T` the optimalit
 
 (`g` the discount, `mu` the start; at `g = 1` the first term is 0 and the bounds hold for the
 average reward). The greedy policy reaches the left side. Policy iteration with approximate
-evaluation, `mvpi.tabular.chain`, brings both sides together; where evaluation shows that the
-chain mixes slowly, Gauss-Seidel sweeps in both directions carry news across the state space
-first, and where only a few neighbouring states can improve, that happens locally first
-(`mvpi.tabular.bellman`). Both bounds are part of the answer: `upper` is a certificate that needs
-no trust in how `v` was found.
+evaluation, `mvpi.tabular.chain`, brings both sides together; where chains mix slowly, values spread
+in waves, `mvpi.tabular.waves`, and where only a few neighbouring states can improve, that happens
+locally first (`mvpi.tabular.bellman`). Both bounds are part of the answer: `upper` is a certificate
+that needs no trust in how `v` was found.
 """
 
 from __future__ import annotations
@@ -141,7 +140,7 @@ def solve(
         smallest = min(smallest, span)
         if local and evaluated and stalled <= _PATIENCE:
             improve_locally(mdp, rewards, v, actions, residual)
-        target = max(0.01 * span, 0.5 * tolerance)
+        target = max(0.01 * span if changed else 0.0, 0.5 * tolerance)
         next_means = means.choose(span) if slow and spreads else "evaluation"
         if next_means == "wave":
             v = spread_along(mdp, rewards, v, actions)

@@ -64,7 +64,7 @@ class Wave:
         """The values after a pass that starts from `values`, for `(S, A)` rewards."""
         v = values[self._order]
         kernels.wave(self._bounds, _WINDOW, *self._table, rewards[self._order] * self._scale, v)
-        return v[self._position]
+        return self.restored(v)
 
     # The evaluation of a policy as linear algebra: `(I - g P) x = b`, rows divided by what stands
     # on the diagonal, unknowns in the order of the wave.
@@ -76,7 +76,8 @@ class Wave:
 
     def restored(self, x: Array) -> Array:
         """`x` in the order of the states."""
-        return x[self._position]
+        found: Array = x[self._position]
+        return found
 
     def solution(self, right: Array) -> Array:
         """Nearly the solution for an arranged right-hand side: a pass from zero on."""
@@ -87,7 +88,7 @@ class Wave:
     def image(self, x: Array) -> Array:
         """The arranged right-hand side to which an `x` belongs."""
         image = np.empty_like(x)
-        kernels.image(self._blocks, *self._table, x, image)
+        kernels.image(self._blocks, *self._table, x.dtype.type(1.0), x, image)
         return image
 
     def dot(self, x: Array, y: Array) -> float:
