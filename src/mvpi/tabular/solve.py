@@ -147,6 +147,7 @@ def solve(
             continue
         if next_means == "steps":
             v += evaluation_steps(mdp, actions, residual, _STEPS)
+            smallest, stalled = np.inf, 0  # these judge evaluations
             continue
         try:
             chain = mdp.chain(actions)
