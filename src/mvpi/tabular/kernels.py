@@ -162,7 +162,7 @@ def _dot(blocks, x, y):
     for block in prange(len(blocks) - 1):
         total = 0.0
         for s in range(blocks[block], blocks[block + 1]):
-            total += x[s] * y[s]
+            total += np.float64(x[s]) * y[s]
         parts[block] = total
     whole = 0.0
     for part in parts:  # not `parts.sum()`, whose order would depend on the number of threads

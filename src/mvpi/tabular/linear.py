@@ -62,17 +62,19 @@ def fixed_point_steps(
     shrink slowly. Terms are in single precision, as long as that is precise enough; then it goes
     on with the residual. If `relative`, what all its entries share is left in it.
     """
-    single = csr_array((matrix.data.astype(np.float32), matrix.indices, matrix.indptr))
+    weights = matrix.data.astype(np.float32)
+    single = csr_array((weights, matrix.indices, matrix.indptr), matrix.shape)
     x, remaining, span = np.zeros_like(right), right, float(np.ptp(right))
     fast = True
     while fast and span > target:
         shared = middle(remaining) if relative else 0.0
-        terms = _Terms(single, np.float32(factor), (remaining - shared).astype(np.float32))
-        goal = max(target, _SINGLE * span)
+        right_in_spans = ((remaining - shared) / span).astype(np.float32)
+        terms = _Terms(single, np.float32(factor), right_in_spans)
+        goal = max(target / span, _SINGLE)
         fast = terms.advance_to(goal)
-        x += terms.total
-        if fast and goal == target:
-            return x, terms.last.astype(np.float64) + shared
+        x += span * terms.total.astype(np.float64)
+        if fast and goal > _SINGLE:
+            return x, span * terms.last.astype(np.float64) + shared
         remaining = right - image(matrix, factor, x)
         previous, span = span, float(np.ptp(remaining))
         fast = fast and span <= _FAST * previous
@@ -212,9 +214,10 @@ class _Krylov:
         while error > max(target, 4 * _EPS * float(np.abs(x).max())) and failures < 2:
             goal = max(0.7 * target, 1e-4 * error)
             shadow = residual if failures == 0 else residual * self._signs(len(right))
-            step, used = self._bicgstab(residual, shadow, goal, limit)
+            with np.errstate(over="ignore", invalid="ignore"):
+                step, used = self._bicgstab(residual / error, shadow / error, goal / error, limit)
             self.effort += used
-            candidate = x + step
+            candidate = x + error * step.astype(np.float64)
             remaining = right - image(self._matrix, 1.0, candidate)
             new_error = float(np.abs(remaining).max())
             failures += not new_error < 0.7 * error
@@ -229,8 +232,8 @@ class _Krylov:
     ) -> tuple[Array, int]:
         """`x` with residuals of about `target`, and how many passes it took.
 
-        Given up after `limit` of them, or when residuals grow out of hand. The `shadow` is any
-        vector that is not orthogonal to `right`.
+        Given up after `limit` of them, or when residuals grow out of hand. Single precision needs
+        a `right` with entries around 1; the `shadow` is any vector not orthogonal to it.
         """
         wave = self._wave
         r = wave.arranged(right.astype(np.float32))
