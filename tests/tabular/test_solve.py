@@ -313,12 +313,18 @@ def test_the_start_policy_and_values_are_left_alone():
     assert values.tolist() == [1.0] * 5
 
 
-@pytest.mark.parametrize("scale", [1e-12, 1e-6, 1e6, 1e12])
-def test_bounds_scale_with_the_rewards(scale):
-    mdp = random_problem(4, 5, 3, 0.99).mdp()
-    unit = solve(mdp, mdp.rewards, tolerance=1e-10)
-    found = solve(mdp, scale * mdp.rewards, tolerance=1e-10 * scale)
-    assert found.upper == pytest.approx(scale * unit.upper, rel=1e-9)
+@pytest.mark.parametrize("scale", [1e-30, 1e-12, 1e-6, 1e6, 1e12, 1e30])
+@pytest.mark.parametrize("make", ["dense", "random", "grid"])
+def test_bounds_scale_with_the_rewards(make, scale):
+    """Also where single precision would not: what it computes has a scale of its own."""
+    mdp = {
+        "dense": lambda: random_problem(4, 5, 3, 0.99).mdp(),
+        "random": lambda: random_sparse(300),
+        "grid": lambda: grid_world(20, seed=1),
+    }[make]()
+    unit = solve(mdp, paid(mdp), tolerance=1e-10)
+    found = solve(mdp, scale * paid(mdp), tolerance=1e-10 * scale)
+    assert found.upper == pytest.approx(scale * unit.upper, rel=1e-8)
     np.testing.assert_array_equal(found.policy, unit.policy)
 
 

@@ -11,6 +11,7 @@ from scipy.sparse.csgraph import dijkstra
 from scipy.sparse.linalg import spsolve
 
 from mvpi.tabular import linear
+from mvpi.tabular import solve as solve_module
 from mvpi.tabular.examples import grid_world, random_sparse
 from mvpi.tabular.mdp import MDP
 from mvpi.tabular.solve import solve
@@ -71,6 +72,25 @@ def test_a_pass_over_a_grid_is_as_good_however_large_it_is(side):
     exact = solve(mdp, rewards, tolerance=1e-12).values
     exact -= exact[goal]
     np.testing.assert_allclose(wave.run(rewards, start), exact, atol=1e-4)
+
+
+def test_a_reward_is_found_however_many_moves_away():
+    """More than policy iteration makes improvements: the news must not travel with them."""
+    mdp = corridor(1500, discount=0.999)
+    rewards = np.zeros((1500, 2))
+    rewards[0] = 1.0
+    found = solve(mdp, rewards, tolerance=1e-9)
+    exact = float(mdp.start @ mdp.discount ** np.arange(1500))
+    assert found.lower == pytest.approx(exact, abs=1e-9)
+    assert found.upper == pytest.approx(exact, abs=1e-9)
+
+
+def test_a_rare_reward_nearby_is_found_without_a_wave(monkeypatch):
+    monkeypatch.setattr(solve_module, "spread_from_best", None)
+    rewards = np.zeros((2000, 4))
+    rewards[7] = 1.0
+    found = solve(random_sparse(2000, discount=0.99), rewards, tolerance=1e-9)
+    assert 0.0 < found.lower <= found.upper <= found.lower + 1e-9
 
 
 @pytest.mark.parametrize("levels", ["depths", "shuffled"])

@@ -49,20 +49,26 @@ def evaluation_steps(
     return some_steps(mdp.transitions, rows, mdp.discount, residual, steps)
 
 
-def pessimistic_values(mdp: MDP, rewards: Array) -> Array:
-    """Values to start from: the worst possible, improved once.
+def pessimistic_values(mdp: MDP, rewards: Array) -> tuple[Array, bool]:
+    """Values to start from, and whether news of something good is a long way from most states.
 
-    That is the improvement of values which are all the same: it needs no transitions.
+    They are the worst possible, improved until most states know of something better, as long as
+    those that do at least double. The first improvement, of values which are all the same, needs
+    no transitions.
     """
     worst = float(rewards.min()) / (1.0 - mdp.discount)
     v: Array = rewards.max(axis=1) + mdp.discount * worst
-    return v
+    actions, residual = np.zeros(mdp.n_states, np.int64), np.empty(mdp.n_states)
+    before, aware = 0, _count_above(worst, v)
+    while 2 * before < aware < 0.5 * mdp.n_states:
+        backup(mdp, rewards, v, actions, residual)
+        v += residual
+        before, aware = aware, _count_above(worst, v)
+    return v, 0 < aware < 0.5 * mdp.n_states
 
 
-def hardly_differ(values: Array) -> bool:
-    """Whether most states have the worst value of all: news of better has yet to reach them."""
-    worst = float(values.min())
-    return bool(np.count_nonzero(values <= worst + 1e-9 * abs(worst)) > 0.5 * len(values))
+def _count_above(limit: float, values: Array) -> int:
+    return int(np.count_nonzero(values > limit + 1e-9 * abs(limit)))
 
 
 def spread_from_best(mdp: MDP, rewards: Array, values: Array) -> Array:

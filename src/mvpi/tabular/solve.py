@@ -31,7 +31,6 @@ from mvpi.tabular.bellman import (
     Array,
     backup,
     evaluation_steps,
-    hardly_differ,
     improve_locally,
     is_local,
     pessimistic_values,
@@ -115,9 +114,8 @@ def solve(
         v, offset = values.values.copy(), values.gain
         rewards = rewards - offset
     elif spreads:
-        v = pessimistic_values(mdp, rewards)
-        if hardly_differ(v):
-            slow, v = True, spread_from_best(mdp, rewards, v)
+        v, slow = pessimistic_values(mdp, rewards)
+        v = spread_from_best(mdp, rewards, v) if slow else v
     else:
         v = np.zeros(mdp.n_states)
     residual = np.empty(mdp.n_states)
