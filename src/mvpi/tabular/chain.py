@@ -38,7 +38,6 @@ _REFERENCES = 5
 """How many states a stationary distribution is sought around."""
 _NEAR_ONE = 1e-6
 """With `1 - discount` below this, single precision sees values only relative to one of them."""
-_TIMES_ACCURACY = 1e-9
 PASSES = 125
 """Passes over all states that a solution is worth, if nothing else is said."""
 _LONG_RUN = 1.0 - 1e-5
@@ -197,7 +196,7 @@ class Chain:
         if len(residual) <= DIRECT_UP_TO:
             return self._direct_values(residual)
         if self._value_system is not None and self._value_system.is_direct:
-            return self._all_of(self._value_system.solve_directly(residual))
+            return self._value_system.solve_directly(residual)
         from mvpi.tabular.linear import fixed_point_steps
 
         x, remaining = fixed_point_steps(
@@ -214,38 +213,17 @@ class Chain:
                 y = system.solve_directly(remaining)
             else:
                 y = system.solve(remaining, 0.5 * target, limit)
-            x += self._all_of(y)
+            if self._is_relative:
+                common, y[self._often_visited] = float(y[self._often_visited]), 0.0
+                x += common / (1.0 - self.discount) if self.discount < 1.0 else 0.0
+            x += y
         return x
-
-    def _all_of(self, y: Array) -> Array:
-        """The values, given what is paid on the way to a state that is visited often.
-
-        With the time that takes, they give what is paid per step in the long run: the reward of a
-        round trip over its length. Where values are not relative, `y` is all.
-        """
-        if not self._is_relative:
-            return y
-        k, times = self._often_visited, self._times
-        per_step = float(y[k] / times[k])
-        y -= per_step * times
-        y[k] = 0.0
-        return y + per_step / (1.0 - self.discount) if self.discount < 1.0 else y
-
-    @cached_property
-    def _times(self) -> Array:
-        """How long it takes, from every state, to come to the state that is visited often."""
-        system, ones = self._value_system or self.factorise(), np.ones_like(self.start)
-        times = system.solve(ones, _TIMES_ACCURACY)
-        before_arrival = times.copy()
-        before_arrival[self._often_visited] = 0.0
-        error = ones - times + self.discount * (self.matrix @ before_arrival)
-        return times if float(np.abs(error).max()) <= 0.1 else system.solve_directly(ones)
 
     def factorise(self) -> System:
         """Prepare for values that fixed-point steps would not find."""
         from mvpi.tabular.linear import make_system
 
-        self._value_system = make_system(self._value_matrix())
+        self._value_system = make_system(self._value_matrix(), bordered=self._is_relative)
         return self._value_system
 
     @property
@@ -266,11 +244,19 @@ class Chain:
         return d
 
     def _value_matrix(self) -> csr_array:
-        """`B` with `x = b + B x` giving the values, or what is paid until a state is reached."""
-        matrix = _scaled(self.matrix, self.discount)
-        if self._is_relative:
-            matrix.data[matrix.indices == self._often_visited] = 0.0
-        return matrix
+        """`B` with `x = b + B x` giving the values.
+
+        Relative ones are differences to that of one state, in whose place stands what all have in
+        common: `1 - discount` times its value, at discount 1 the gain.
+        """
+        if not self._is_relative:
+            return _scaled(self.matrix, self.discount)
+        n, k = self.matrix.shape[0], self._often_visited
+        others = _scaled(self.matrix, self.discount)
+        others.data[others.indices == k] = 0.0
+        rows = np.delete(np.arange(n), k)
+        gain_column = csr_array((np.ones(n - 1), (rows, np.full(n - 1, k))), shape=(n, n))
+        return with_sorted_indices(others - gain_column, like=self.matrix)
 
     def _direct_values(self, residual: Array) -> Array:
         # The reference keeps its value: in its place stands what all residuals have in common.

@@ -146,6 +146,164 @@ def _propagate(blocks, indptr, indices, weights, factor, error, moved, total):
     return low.min(), high.max()
 
 
+def _split(blocks, indptr, indices, weights, bounds, columns, entries, scale):
+    """Write `I - B`, rows divided by their diagonal, as lower + identity + upper + across.
+
+    Row `s` has its entries below the diagonal and inside the block in
+    `bounds[s, 0]:bounds[s, 1]`, those above it, last column first, up to `bounds[s, 2]`, and
+    those outside the block up to `bounds[s, 3]`. `scale[s]` is one over the diagonal.
+    """
+    for block in prange(len(blocks) - 1):
+        first, last = blocks[block], blocks[block + 1]
+        for s in range(first, last):
+            diagonal = 1.0
+            for k in range(indptr[s], indptr[s + 1]):
+                if indices[k] == s:
+                    diagonal -= weights[k]
+            scale[s] = 1.0 / diagonal
+            at = indptr[s]
+            bounds[s, 0] = at
+            for k in range(indptr[s], indptr[s + 1]):
+                if first <= indices[k] < s:
+                    columns[at], entries[at] = indices[k], -weights[k] * scale[s]
+                    at += 1
+            bounds[s, 1] = at
+            for k in range(indptr[s + 1] - 1, indptr[s] - 1, -1):
+                if s < indices[k] < last:
+                    columns[at], entries[at] = indices[k], -weights[k] * scale[s]
+                    at += 1
+            bounds[s, 2] = at
+            for k in range(indptr[s], indptr[s + 1]):
+                if indices[k] < first or indices[k] >= last:
+                    columns[at], entries[at] = indices[k], -weights[k] * scale[s]
+                    at += 1
+            bounds[s, 3] = at
+
+
+def _bicgstab(blocks, bounds, columns, entries, scale, right, shade, target, limit, solution):
+    """Solve `(I - B) x = right` roughly: BiCGSTAB, block symmetric Gauss-Seidel preconditioning.
+
+    With rows divided by their diagonal, `A = L + I + U + C` (see `_split`), and the
+    preconditioner is `M = (I + L)(I + U)`. For `w = (I + L)^-1 x` and `y = (I + U)^-1 w` the
+    product `A M^-1 x = A y` is `w + L y + C y`: half a product with `A`. Stops when no entry of
+    the residual exceeds `target`, or when it grows out of hand. `shade` is the shadow residual,
+    any vector not orthogonal to `right`. Returns the number of iterations.
+
+    Memory traffic is the cost, so all is held in single precision; the caller repeats the solve
+    on the residual, computed in double precision, until that is small enough.
+    """
+    n = len(right)
+    count = len(blocks) - 1
+    residual, shadow = np.empty(n, np.float32), np.empty(n, np.float32)
+    direction, image = np.zeros(n, np.float32), np.zeros(n, np.float32)
+    w, y, image2 = np.empty(n, np.float32), np.empty(n, np.float32), np.empty(n, np.float32)
+    z = np.zeros(n, np.float32)
+    part = np.zeros((count, 2))
+
+    for block in prange(count):
+        norm = np.float32(0.0)
+        for s in range(blocks[block], blocks[block + 1]):
+            x = np.float32(right[s]) * scale[s]
+            residual[s] = x
+            shadow[s] = np.float32(shade[s]) * scale[s]
+            norm = max(norm, abs(x))
+        part[block, 0] = norm
+    largest = part[:, 0].max()
+    hopeless = 1e4 * largest
+
+    rho, alpha, omega = 1.0, 1.0, 1.0
+    used = 0
+    while used < limit and target < largest < hopeless:
+        used += 1
+        for block in prange(count):
+            total = 0.0
+            for s in range(blocks[block], blocks[block + 1]):
+                total += shadow[s] * residual[s]
+            part[block, 0] = total
+        rho_new = part[:, 0].sum()
+        if rho_new == 0.0:
+            break
+        beta = np.float32(0.0 if used == 1 else rho_new / rho * (alpha / omega))
+        old_omega = np.float32(omega)
+        rho = rho_new
+
+        for block in prange(count):
+            first, last = blocks[block], blocks[block + 1]
+            for s in range(first, last):
+                x = residual[s] + beta * (direction[s] - old_omega * image[s])
+                direction[s] = x
+                for k in range(bounds[s, 0], bounds[s, 1]):
+                    x -= entries[k] * w[columns[k]]
+                w[s] = x
+            for s in range(last - 1, first - 1, -1):
+                x = w[s]
+                for k in range(bounds[s, 1], bounds[s, 2]):
+                    x -= entries[k] * y[columns[k]]
+                y[s] = x
+        for block in prange(count):
+            total = 0.0
+            for s in range(blocks[block], blocks[block + 1]):
+                x = w[s]
+                for k in range(bounds[s, 0], bounds[s, 1]):
+                    x += entries[k] * y[columns[k]]
+                for k in range(bounds[s, 2], bounds[s, 3]):
+                    x += entries[k] * y[columns[k]]
+                image[s] = x
+                total += shadow[s] * x
+            part[block, 0] = total
+        slope = part[:, 0].sum()
+        if slope == 0.0:
+            break
+        alpha = rho / slope
+        step = np.float32(alpha)
+
+        for block in prange(count):
+            first, last = blocks[block], blocks[block + 1]
+            for s in range(first, last):
+                x = residual[s] - step * image[s]
+                residual[s] = x
+                for k in range(bounds[s, 0], bounds[s, 1]):
+                    x -= entries[k] * w[columns[k]]
+                w[s] = x
+            for s in range(last - 1, first - 1, -1):
+                z[s] += step * y[s]
+                x = w[s]
+                for k in range(bounds[s, 1], bounds[s, 2]):
+                    x -= entries[k] * y[columns[k]]
+                y[s] = x
+        for block in prange(count):
+            total, norm = 0.0, 0.0
+            for s in range(blocks[block], blocks[block + 1]):
+                x = w[s]
+                for k in range(bounds[s, 0], bounds[s, 1]):
+                    x += entries[k] * y[columns[k]]
+                for k in range(bounds[s, 2], bounds[s, 3]):
+                    x += entries[k] * y[columns[k]]
+                image2[s] = x
+                total += x * residual[s]
+                norm += x * x
+            part[block, 0], part[block, 1] = total, norm
+        norm = part[:, 1].sum()
+        omega = part[:, 0].sum() / norm if norm > 0.0 else 0.0
+        step2 = np.float32(omega)
+
+        for block in prange(count):
+            size = np.float32(0.0)
+            for s in range(blocks[block], blocks[block + 1]):
+                z[s] += step2 * y[s]
+                residual[s] -= step2 * image2[s]
+                size = max(size, abs(residual[s]))
+            part[block, 0] = size
+        largest = part[:, 0].max()
+        if omega == 0.0 or not np.isfinite(largest):
+            break
+
+    for block in prange(count):
+        for s in range(blocks[block], blocks[block + 1]):
+            solution[s] = z[s]
+    return used
+
+
 def _image(blocks, indptr, indices, weights, factor, x, image):
     """`image = (I - factor B) x`."""
     for block in prange(len(blocks) - 1):
@@ -350,5 +508,7 @@ backup = _Compiled(_backup)
 gather = _Compiled(_gather)
 arrange = _Compiled(_arrange)
 propagate = _Compiled(_propagate)
+split = _Compiled(_split)
+bicgstab = _Compiled(_bicgstab)
 image = _Compiled(_image)
 dot = _Compiled(_dot)

@@ -27,6 +27,8 @@ _FAST, _AT_ONCE = 0.87, 4
 _EPS = float(np.finfo(np.float64).eps)
 _SINGLE = 1e-4
 """What single precision makes of a residual is not looked for beyond this share of it."""
+_PER_PASS = 8
+"""Iterations with Gauss-Seidel that cost as much as a pass in waves."""
 _NARROW = 63
 """Widest band, below and above the diagonal together, that is factorised directly."""
 
@@ -142,8 +144,13 @@ class System(Protocol):
         """`x` by LU, however long it takes."""
 
 
-def make_system(matrix: csr_array) -> System:
-    """The kind of system that suits the pattern of `matrix`."""
+def make_system(matrix: csr_array, *, bordered: bool = False) -> System:
+    """The kind of system that suits the pattern of `matrix`.
+
+    A `bordered` one has a full column: the unknown there is subtracted from all others.
+    """
+    if bordered:
+        return _BorderedKrylov(matrix)
     widths = bandwidths(matrix)
     if is_narrow(widths):
         return Banded(matrix, np.arange(matrix.shape[0]), widths)
@@ -213,7 +220,7 @@ class _Krylov:
         failures = 0
         while error > max(target, 4 * _EPS * float(np.abs(x).max())) and failures < 2:
             goal = max(0.7 * target, 1e-4 * error)
-            shadow = residual if failures == 0 else residual * self._signs(len(right))
+            shadow = residual if failures == 0 else residual * _signs(len(right))
             with np.errstate(over="ignore", invalid="ignore"):
                 step, used = self._bicgstab(residual / error, shadow / error, goal / error, limit)
             self.effort += used
@@ -271,11 +278,67 @@ class _Krylov:
         return wave.restored(x), passes
 
     def solve_directly(self, right: Array) -> Array:
-        identity = eye_array(self._matrix.shape[0], format="csc")
-        x: Array = splu(identity - self._matrix.tocsc()).solve(right)
+        return _by_lu(self._matrix, right)
+
+
+class _BorderedKrylov:
+    """BiCGSTAB for relative values, preconditioned by block symmetric Gauss-Seidel.
+
+    Waves could not carry what all states have in common. In single precision, refined with
+    residuals in double.
+    """
+
+    is_direct = False
+
+    def __init__(self, matrix: csr_array):
+        self.effort = 0
+        self._matrix = matrix
+        n, nonzeros = matrix.shape[0], len(matrix.indices)
+        indptr, indices = kernels.unsigned(matrix.indptr), kernels.unsigned(matrix.indices)
+        self._blocks = kernels.partition(n)
+        self._parts = (
+            np.empty((n, 4), dtype=indptr.dtype),
+            np.empty(nonzeros, dtype=indices.dtype),
+            np.empty(nonzeros, dtype=np.float32),
+            np.empty(n, dtype=np.float32),
+        )
+        kernels.split(self._blocks, indptr, indices, matrix.data, *self._parts)
+
+    def solve(self, right: Array, target: float, limit: int = PASSES) -> Array:
+        x = np.zeros_like(right)
+        step = np.empty_like(right)
+        residual, error = right, float(np.abs(right).max())
+        failures, limit = 0, _PER_PASS * limit
+        for _ in range(12):
+            if error <= target or failures > 1:
+                break
+            goal = max(0.7 * target, 1e-4 * error)
+            shadow = residual if failures == 0 else residual * _signs(len(right))
+            used = int(
+                kernels.bicgstab(self._blocks, *self._parts, residual, shadow, goal, limit, step)
+            )
+            self.effort += -(-used // _PER_PASS)
+            candidate = x + step
+            remaining = right - candidate + self._matrix @ candidate
+            new_error = float(np.abs(remaining).max())
+            slow = used >= limit or not new_error < 0.7 * error
+            if new_error < error:
+                x, residual, error = candidate, remaining, new_error
+            if used >= limit:
+                break
+            failures += slow
         return x
 
-    @staticmethod
-    def _signs(n: int) -> Array:
-        """Fixed random signs: another shadow vector, for when the first broke down."""
-        return np.random.default_rng(0).choice([-1.0, 1.0], n)
+    def solve_directly(self, right: Array) -> Array:
+        return _by_lu(self._matrix, right)
+
+
+def _by_lu(matrix: csr_array, right: Array) -> Array:
+    identity = eye_array(matrix.shape[0], format="csc")
+    x: Array = splu(identity - matrix.tocsc()).solve(right)
+    return x
+
+
+def _signs(n: int) -> Array:
+    """Fixed random signs: another shadow vector, for when the first broke down."""
+    return np.random.default_rng(0).choice([-1.0, 1.0], n)
