@@ -1,4 +1,4 @@
-"""Compiled loops of the exact solver: backups, steps and waves of values, banded LU.
+"""Compiled loops of the exact solver: backups, steps and waves, a Krylov method, banded LU.
 
 Everything here is a plain function of arrays. A transition table is three CSR arrays
 `(indptr, indices, probabilities)` whose row `s * A + a` holds the successors of state `s`

@@ -133,7 +133,8 @@ def solve(
         settled = not changed or counted is _ALL
         if (span <= tolerance and settled) or (span <= floor and not changed):
             break
-        if stalled > 3 and smallest <= 1e4 * floor:
+        # Rounding is all that is left; unless values went astray, which makes it large, too.
+        if stalled > 3 and max(smallest, 1e-3 * span) <= 1e4 * floor:
             break
         smallest = min(smallest, span)
         if local and evaluated and stalled <= _PATIENCE:
