@@ -73,20 +73,23 @@ def _count_above(limit: float, values: Array) -> int:
 
 def spread_from_best(mdp: MDP, rewards: Array, values: Array) -> Array:
     """`values`, improved in a wave from the best states to those that are a long way off."""
-    from mvpi.tabular.waves import Wave, distances
+    from mvpi.tabular.waves import distances
 
-    levels = distances(mdp.transitions, np.flatnonzero(values == values.max()))
-    improved: Array = Wave(mdp.transitions, mdp.discount, levels).run(rewards, values)
-    return improved
+    best = np.flatnonzero(values == values.max())
+    return _spread(mdp, rewards, values, distances(mdp.transitions, best))
 
 
 def spread_along(mdp: MDP, rewards: Array, values: Array, policy: Actions) -> Array:
     """`values`, improved in a wave from where a policy leads to where that is a long way off."""
-    from mvpi.tabular.waves import Wave, depths
+    from mvpi.tabular.waves import depths
 
-    levels = depths(mdp.policy_matrix(policy))
-    improved: Array = Wave(mdp.transitions, mdp.discount, levels).run(rewards, values)
-    return improved
+    return _spread(mdp, rewards, values, depths(mdp.policy_matrix(policy)))
+
+
+def _spread(mdp: MDP, rewards: Array, values: Array, levels: npt.NDArray[np.int64]) -> Array:
+    from mvpi.tabular.waves import Wave
+
+    return Wave(mdp.transitions, mdp.discount, levels).run(rewards, values)
 
 
 def _compiled_table(mdp: MDP) -> tuple[npt.NDArray[Any], ...]:

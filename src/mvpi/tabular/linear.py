@@ -154,7 +154,7 @@ def make_system(matrix: csr_array, *, bordered: bool = False) -> System:
     widths = bandwidths(matrix)
     if is_narrow(widths):
         return Banded(matrix, np.arange(matrix.shape[0]), widths)
-    return _Krylov(matrix)
+    return _WaveKrylov(matrix)
 
 
 def bandwidths(table: csr_array) -> tuple[int, int]:
@@ -202,17 +202,13 @@ class Banded:
 
 
 class _Krylov:
-    """BiCGSTAB in single precision, passes in waves being its preconditioner.
-
-    It is refined with residuals in double precision.
-    """
+    """BiCGSTAB in single precision, refined with residuals in double precision."""
 
     is_direct = False
 
     def __init__(self, matrix: csr_array):
         self.effort = 0
         self._matrix = matrix
-        self._wave = Wave(matrix, 1.0, depths(matrix), np.float32)
 
     def solve(self, right: Array, target: float, limit: int = PASSES) -> Array:
         x = np.zeros_like(right)
@@ -236,12 +232,30 @@ class _Krylov:
 
     def _bicgstab(
         self, right: Array, shadow: Array, target: float, limit: int
-    ) -> tuple[Array, int]:
+    ) -> tuple[npt.NDArray[Any], int]:
         """`x` with residuals of about `target`, and how many passes it took.
 
         Given up after `limit` of them, or when residuals grow out of hand. Single precision needs
         a `right` with entries around 1; the `shadow` is any vector not orthogonal to it.
         """
+        raise NotImplementedError
+
+    def solve_directly(self, right: Array) -> Array:
+        identity = eye_array(self._matrix.shape[0], format="csc")
+        x: Array = splu(identity - self._matrix.tocsc()).solve(right)
+        return x
+
+
+class _WaveKrylov(_Krylov):
+    """With passes in waves as the preconditioner."""
+
+    def __init__(self, matrix: csr_array):
+        super().__init__(matrix)
+        self._wave = Wave(matrix, 1.0, depths(matrix), np.float32)
+
+    def _bicgstab(
+        self, right: Array, shadow: Array, target: float, limit: int
+    ) -> tuple[npt.NDArray[Any], int]:
         wave = self._wave
         r = wave.arranged(right.astype(np.float32))
         shade = wave.arranged(shadow.astype(np.float32))
@@ -277,22 +291,15 @@ class _Krylov:
                 break
         return wave.restored(x), passes
 
-    def solve_directly(self, right: Array) -> Array:
-        return _by_lu(self._matrix, right)
 
+class _BorderedKrylov(_Krylov):
+    """For relative values: preconditioned by block symmetric Gauss-Seidel.
 
-class _BorderedKrylov:
-    """BiCGSTAB for relative values, preconditioned by block symmetric Gauss-Seidel.
-
-    Waves could not carry what all states have in common. In single precision, refined with
-    residuals in double.
+    Waves could not carry what all states have in common.
     """
 
-    is_direct = False
-
     def __init__(self, matrix: csr_array):
-        self.effort = 0
-        self._matrix = matrix
+        super().__init__(matrix)
         n, nonzeros = matrix.shape[0], len(matrix.indices)
         indptr, indices = kernels.unsigned(matrix.indptr), kernels.unsigned(matrix.indices)
         self._blocks = kernels.partition(n)
@@ -304,39 +311,12 @@ class _BorderedKrylov:
         )
         kernels.split(self._blocks, indptr, indices, matrix.data, *self._parts)
 
-    def solve(self, right: Array, target: float, limit: int = PASSES) -> Array:
-        x = np.zeros_like(right)
-        step = np.empty_like(right)
-        residual, error = right, float(np.abs(right).max())
-        failures, limit = 0, _PER_PASS * limit
-        for _ in range(12):
-            if error <= target or failures > 1:
-                break
-            goal = max(0.7 * target, 1e-4 * error)
-            shadow = residual if failures == 0 else residual * _signs(len(right))
-            used = int(
-                kernels.bicgstab(self._blocks, *self._parts, residual, shadow, goal, limit, step)
-            )
-            self.effort += -(-used // _PER_PASS)
-            candidate = x + step
-            remaining = right - candidate + self._matrix @ candidate
-            new_error = float(np.abs(remaining).max())
-            slow = used >= limit or not new_error < 0.7 * error
-            if new_error < error:
-                x, residual, error = candidate, remaining, new_error
-            if used >= limit:
-                break
-            failures += slow
-        return x
-
-    def solve_directly(self, right: Array) -> Array:
-        return _by_lu(self._matrix, right)
-
-
-def _by_lu(matrix: csr_array, right: Array) -> Array:
-    identity = eye_array(matrix.shape[0], format="csc")
-    x: Array = splu(identity - matrix.tocsc()).solve(right)
-    return x
+    def _bicgstab(
+        self, right: Array, shadow: Array, target: float, limit: int
+    ) -> tuple[npt.NDArray[Any], int]:
+        x, most = np.empty_like(right), _PER_PASS * limit
+        used = kernels.bicgstab(self._blocks, *self._parts, right, shadow, target, most, x)
+        return x, -(-int(used) // _PER_PASS)
 
 
 def _signs(n: int) -> Array:
