@@ -1,4 +1,4 @@
-"""Compiled loops of the exact solver: backups, steps and waves, a Krylov method, banded LU.
+"""Compiled loops of the exact solver: backups, steps and a Krylov method.
 
 Everything here is a plain function of arrays. A transition table is three CSR arrays
 `(indptr, indices, probabilities)` whose row `s * A + a` holds the successors of state `s`
@@ -14,13 +14,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit, prange
+from numba import prange
 
 from mvpi.compiled import start_threads, without_and_with_threads
 
 _PARALLEL_FROM = 20_000
 _BLOCKS = 4
-_OPTIONS: dict[str, Any] = {"error_model": "numpy", "fastmath": {"contract"}}
+OPTIONS: dict[str, Any] = {"error_model": "numpy", "fastmath": {"contract"}}
 
 
 def unsigned(indices: np.ndarray) -> np.ndarray:
@@ -37,11 +37,11 @@ def partition(n: int) -> np.ndarray:
     return np.linspace(0, n, (_BLOCKS if n >= _PARALLEL_FROM else 1) + 1).astype(np.int64)
 
 
-class _Compiled:
+class Compiled:
     """One kernel, compiled without threads for small problems and with threads for large ones."""
 
     def __init__(self, function):
-        self._serial, self._parallel = without_and_with_threads(function, **_OPTIONS)
+        self._serial, self._parallel = without_and_with_threads(function, **OPTIONS)
 
     def __call__(self, blocks, *arguments):
         if len(blocks) <= 2:
@@ -88,42 +88,6 @@ def _gather(blocks, indptr, indices, weights, rows, row_starts, columns, entries
                 columns[to] = indices[k]
                 entries[to] = weights[k]
                 to += 1
-
-
-def _arrange(
-    blocks,
-    indptr,
-    indices,
-    weights,
-    factor,
-    order,
-    position,
-    row_starts,
-    columns,
-    entries,
-    scale,
-):
-    """`factor B` with its states put in `order`, `s` being at `position[s]`.
-
-    A row of which a part leads back to its own state is written as if that part did not exist:
-    the rest, and the rewards, count `scale` times as much.
-    """
-    actions = scale.shape[1]
-    for block in prange(len(blocks) - 1):
-        for i in range(blocks[block], blocks[block + 1]):
-            s = order[i]
-            for a in range(actions):
-                row = s * actions + a
-                leaving = 1.0
-                for k in range(indptr[row], indptr[row + 1]):
-                    if indices[k] == s:
-                        leaving -= factor * weights[k]
-                scale[i, a] = 1.0 / leaving
-                to = row_starts[i * actions + a]
-                for k in range(indptr[row], indptr[row + 1]):
-                    columns[to] = position[indices[k]]
-                    entries[to] = 0.0 if indices[k] == s else factor * weights[k] / leaving
-                    to += 1
 
 
 def _propagate(blocks, indptr, indices, weights, factor, error, moved, total):
@@ -328,187 +292,10 @@ def _dot(blocks, x, y):
     return whole
 
 
-@njit(cache=True, **_OPTIONS)
-def wave(bounds, window, indptr, indices, weights, rewards, values):
-    """`v(s) = max over a of r(s, a) + sum_j w(s, a, j) v(j)`, level by level, in place.
-
-    Level `l` holds the states from `bounds[l]` to `bounds[l + 1]`. Each level that is reached is
-    updated along with the `window` levels before it.
-    """
-    levels = len(bounds) - 1
-    actions = rewards.shape[1]
-    for front in range(levels + window):
-        for s in range(bounds[max(front - window, 0)], bounds[min(front + 1, levels)]):
-            row = s * actions
-            best = rewards[s, 0]
-            for k in range(indptr[row], indptr[row + 1]):
-                best += weights[k] * values[indices[k]]
-            for a in range(1, actions):
-                row = s * actions + a
-                total = rewards[s, a]
-                for k in range(indptr[row], indptr[row + 1]):
-                    total += weights[k] * values[indices[k]]
-                best = max(best, total)
-            values[s] = best
-
-
-@njit(cache=True, **_OPTIONS)
-def by_level(levels):
-    """States by level: their order, the position of each in it, and where every level begins."""
-    n = len(levels)
-    count = levels.max() + 1
-    bounds = np.zeros(count + 1, np.int64)
-    for level in levels:
-        bounds[level + 1] += 1
-    for level in range(count):
-        bounds[level + 1] += bounds[level]
-    order, position = np.empty(n, np.int64), np.empty(n, np.int64)
-    free = bounds.copy()
-    for s in range(n):
-        at = free[levels[s]]
-        free[levels[s]] += 1
-        order[at] = s
-        position[s] = at
-    return order, position, bounds
-
-
-@njit(cache=True, **_OPTIONS)
-def distances(indptr, indices, actions, ends):
-    """The smallest number of moves from each state to one of `ends`; one more than all others
-    where there is no way.
-    """
-    n = (len(indptr) - 1) // actions
-    starts = np.zeros(n + 1, np.int64)
-    for j in indices:
-        starts[j + 1] += 1
-    for j in range(n):
-        starts[j + 1] += starts[j]
-    before = np.empty(len(indices), indices.dtype)
-    free = starts.copy()
-    for s in range(n):
-        for k in range(indptr[s * actions], indptr[(s + 1) * actions]):
-            j = indices[k]
-            before[free[j]] = s
-            free[j] += 1
-    found = np.full(n, -1, np.int64)
-    queue = np.empty(n, np.int64)
-    last = 0
-    for s in ends:
-        found[s] = 0
-        queue[last] = s
-        last += 1
-    first = 0
-    while first < last:
-        j = queue[first]
-        first += 1
-        for k in range(starts[j], starts[j + 1]):
-            s = before[k]
-            if found[s] < 0:
-                found[s] = found[j] + 1
-                queue[last] = s
-                last += 1
-    beyond = found.max() + 1
-    for s in range(n):
-        if found[s] < 0:
-            found[s] = beyond
-    return found
-
-
-@njit(cache=True, **_OPTIONS)
-def depths(indptr, indices, weights):
-    """How many moves along the largest entry of each row, other than to itself, until they repeat.
-
-    States on a cycle, and those that lead nowhere, have depth 0.
-    """
-    n = len(indptr) - 1
-    unknown, on_the_way = -1, -2
-    depth = np.full(n, unknown, np.int64)
-    way = np.empty(n, np.int64)
-    for start in range(n):
-        length, s = 0, start
-        while depth[s] == unknown:
-            depth[s] = on_the_way
-            way[length] = s
-            length += 1
-            largest = 0.0
-            following = s
-            for k in range(indptr[s], indptr[s + 1]):
-                if indices[k] != s and weights[k] > largest:
-                    largest, following = weights[k], np.int64(indices[k])
-            s = following
-        if depth[s] == on_the_way:
-            while depth[s] == on_the_way:
-                length -= 1
-                depth[way[length]] = 0
-        reached = depth[s]
-        while length > 0:
-            length -= 1
-            reached += 1
-            depth[way[length]] = reached
-    return depth
-
-
-@njit(cache=True, **_OPTIONS)
-def bandwidths(indptr, indices, rows_per_state):
-    """How far entries lie below and above the diagonal, the rows of a state counted as one."""
-    below, above = 0, 0
-    for row in range(len(indptr) - 1):
-        s = row // rows_per_state
-        for k in range(indptr[row], indptr[row + 1]):
-            offset = np.int64(indices[k]) - s
-            below = max(below, -offset)
-            above = max(above, offset)
-    return below, above
-
-
-@njit(cache=True, **_OPTIONS)
-def band_factors(indptr, indices, weights, rows, first, discount, below, above):
-    """`L + U - I` for `L U = I - discount B`, `B` made of `rows` of a table, columns from `first`.
-
-    Row `s` of the answer holds columns `s - below` to `s + above`. No pivots are sought: `B` is a
-    part of a Markov chain, forwards or backwards, so the diagonal dominates.
-    """
-    n = len(rows)
-    factors = np.zeros((n, below + 1 + above))
-    for s in range(n):
-        factors[s, below] = 1.0
-        for k in range(indptr[rows[s]], indptr[rows[s] + 1]):
-            column = np.int64(indices[k]) - first
-            if 0 <= column < n:
-                factors[s, column - s + below] -= discount * weights[k]
-        for at in range(max(below - s, 0), below):
-            pivot = s - below + at
-            factor = factors[s, at] / factors[pivot, below]
-            factors[s, at] = factor
-            if factor != 0.0:
-                for shift in range(1, above + 1):
-                    factors[s, at + shift] -= factor * factors[pivot, below + shift]
-    return factors
-
-
-@njit(cache=True, **_OPTIONS)
-def band_solve(factors, below, right):
-    """`x` with `L U x = right`, from the answer of `band_factors`."""
-    n, width = factors.shape
-    x = right.copy()
-    for s in range(n):
-        total = x[s]
-        for at in range(max(below - s, 0), below):
-            total -= factors[s, at] * x[s - below + at]
-        x[s] = total
-    for s in range(n - 1, -1, -1):
-        total = x[s]
-        for at in range(below + 1, min(width, below + n - s)):
-            total -= factors[s, at] * x[s - below + at]
-        x[s] = total / factors[s, below]
-    return x
-
-
-backup = _Compiled(_backup)
-gather = _Compiled(_gather)
-arrange = _Compiled(_arrange)
-propagate = _Compiled(_propagate)
-split = _Compiled(_split)
-bicgstab = _Compiled(_bicgstab)
-image = _Compiled(_image)
-dot = _Compiled(_dot)
+backup = Compiled(_backup)
+gather = Compiled(_gather)
+propagate = Compiled(_propagate)
+split = Compiled(_split)
+bicgstab = Compiled(_bicgstab)
+image = Compiled(_image)
+dot = Compiled(_dot)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from scipy.sparse import csr_array, eye_array
 from scipy.sparse.linalg import splu
 
-from mvpi.tabular import kernels
+from mvpi.tabular import band_kernels, kernels
 from mvpi.tabular.chain import PASSES, middle
 from mvpi.tabular.waves import Wave, depths
 
@@ -160,7 +160,7 @@ def make_system(matrix: csr_array, *, bordered: bool = False) -> System:
 def bandwidths(table: csr_array) -> tuple[int, int]:
     """How far transitions lead down and up from a state, for a table of all its actions or one."""
     indptr, indices = kernels.unsigned(table.indptr), kernels.unsigned(table.indices)
-    below, above = kernels.bandwidths(indptr, indices, table.shape[0] // table.shape[1])
+    below, above = band_kernels.bandwidths(indptr, indices, table.shape[0] // table.shape[1])
     return int(below), int(above)
 
 
@@ -188,7 +188,7 @@ class Banded:
         self.effort = 0
         self._widths = widths
         indptr, indices = kernels.unsigned(table.indptr), kernels.unsigned(table.indices)
-        self._factors = kernels.band_factors(
+        self._factors = band_kernels.band_factors(
             indptr, indices, table.data, rows, first, discount, *widths
         )
 
@@ -197,7 +197,7 @@ class Banded:
 
     def solve_directly(self, right: Array) -> Array:
         self.effort += 1
-        x: Array = kernels.band_solve(self._factors, self._widths[0], right)
+        x: Array = band_kernels.band_solve(self._factors, self._widths[0], right)
         return x
 
 

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from mvpi.tabular import kernels
+from mvpi.tabular import kernels, wave_kernels
 
 Array = npt.NDArray[Any]
 Levels = npt.NDArray[np.int64]
@@ -44,7 +44,7 @@ class Wave:
     ):
         states = table.shape[1]
         actions = table.shape[0] // states
-        self._order, self._position, self._bounds = kernels.by_level(levels)
+        self._order, self._position, self._bounds = wave_kernels.by_level(levels)
         lengths = np.diff(table.indptr).reshape(states, actions)[self._order]
         indptr = np.zeros(states * actions + 1, table.indptr.dtype)
         np.cumsum(lengths, out=indptr[1:])
@@ -58,12 +58,14 @@ class Wave:
         self._blocks = kernels.partition(states)
         source = kernels.unsigned(table.indptr), kernels.unsigned(table.indices), table.data
         order = self._order, self._position
-        kernels.arrange(self._blocks, *source, discount, *order, *self._table, self._scale)
+        wave_kernels.arrange(self._blocks, *source, discount, *order, *self._table, self._scale)
 
     def run(self, rewards: Array, values: Array) -> Array:
         """The values after a pass that starts from `values`, for `(S, A)` rewards."""
         v = values[self._order]
-        kernels.wave(self._bounds, _WINDOW, *self._table, rewards[self._order] * self._scale, v)
+        wave_kernels.wave(
+            self._bounds, _WINDOW, *self._table, rewards[self._order] * self._scale, v
+        )
         return self.restored(v)
 
     # The evaluation of a policy as linear algebra: `(I - g P) x = b`, rows divided by what stands
@@ -82,7 +84,7 @@ class Wave:
     def solution(self, right: Array) -> Array:
         """Nearly the solution for an arranged right-hand side: a pass from zero on."""
         x = np.zeros_like(right)
-        kernels.wave(self._bounds, _WINDOW, *self._table, right[:, None], x)
+        wave_kernels.wave(self._bounds, _WINDOW, *self._table, right[:, None], x)
         return x
 
     def image(self, x: Array) -> Array:
@@ -99,12 +101,12 @@ class Wave:
 def distances(table: csr_array, ends: npt.NDArray[np.int64]) -> Levels:
     """How few moves, by any actions, lead from a state to one of `ends`; all others come last."""
     indptr, indices = kernels.unsigned(table.indptr), kernels.unsigned(table.indices)
-    found: Levels = kernels.distances(indptr, indices, table.shape[0] // table.shape[1], ends)
+    found: Levels = wave_kernels.distances(indptr, indices, table.shape[0] // table.shape[1], ends)
     return found
 
 
 def depths(matrix: csr_array) -> Levels:
     """How many moves, always the likeliest, lead from a state of a chain to where they go round."""
     indptr, indices = kernels.unsigned(matrix.indptr), kernels.unsigned(matrix.indices)
-    found: Levels = kernels.depths(indptr, indices, matrix.data)
+    found: Levels = wave_kernels.depths(indptr, indices, matrix.data)
     return found
