@@ -28,7 +28,7 @@ from victims import (
 
 import mvpi
 from mvpi import cli
-from mvpi.agents.files import read_arrays
+from mvpi._storage.arrays import read_arrays
 from mvpi.environment import World
 
 CASES = {

@@ -16,7 +16,7 @@ from minari_data import collected
 import mvpi
 import mvpi.envs
 from mvpi import InputError
-from mvpi.locks import lock
+from mvpi._storage.locks import lock
 from mvpi.offline import Dataset, density_ratio, learn_finite
 from mvpi.offline.td3_bc import TD3BC
 

@@ -535,7 +535,7 @@ def test_damaged_files_are_told_in_one_line(name: str, tmp_path: Path) -> None:
         ("steps", 1.5),
         ("steps", -1),
         ("steps", True),
-        ("format", 2),
+        ("format", 3),
         ("format", "1"),
         ("more", 1),
     ],
