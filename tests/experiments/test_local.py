@@ -152,8 +152,17 @@ def test_a_signal_without_a_name_has_its_number(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"steps": 999}, "is damaged: it has 100 episodes after 999 steps, the experiment 100"),
-        ({"returns": [1.0, 2.0]}, "is damaged: it has 2 episodes after 1000 steps, the experiment"),
+        ({"steps": 999}, "is damaged, or of another run: its checksum is another one"),
+        ({"reward_mean": 0.25}, "is damaged, or of another run: its checksum is another one"),
+        ({"run": "0" * 32}, "is damaged, or of another run: its checksum is another one"),
+        (
+            {"format": 1, "steps": 999},  # without a checksum
+            "is damaged: it has 100 episodes after 999 steps, the experiment 100",
+        ),
+        (
+            {"format": 1, "returns": [1.0, 2.0]},
+            "is damaged: it has 2 episodes after 1000 steps, the experiment",
+        ),
         ({"format": 3}, "was written by a newer mvpi; update this one"),
         ({"format": "1"}, "is damaged: format must be a whole number >= 1, got '1'"),
         ({"format": None}, "is damaged: format must be a whole number >= 1, got None"),
