@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from mvpi.descriptions import lasting
 from mvpi.envs import Task
-from mvpi.errors import EnvironmentFailure, InputError, warn
+from mvpi.errors import EnvironmentFailure, InputError, ResumeWarning, warn
 from mvpi.spaces import Spaces
 
 Env = gym.Env[Any, Any]
@@ -30,10 +30,6 @@ Vector = npt.NDArray[np.float32]
 
 _LARGEST = float(np.finfo(np.float32).max)
 """Rewards are stored as float32."""
-
-
-class ResumeWarning(UserWarning):
-    """A resumed run goes on, but will not be identical to one that was never interrupted."""
 
 
 class Source(Protocol):

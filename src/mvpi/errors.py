@@ -27,6 +27,10 @@ class NoConvergence(RuntimeError):
     """A solve did not come to an end. The command line prints the message and exits with 1."""
 
 
+class ResumeWarning(UserWarning):
+    """A run goes on, but not exactly from where it was, or not exactly as it would have."""
+
+
 def warn(message: str, category: type[Warning]) -> None:
     """Warn, pointing at the line outside the package that led here, however deep that is."""
     frame, level = sys._getframe(1), 2

@@ -16,7 +16,7 @@ from victims import TINY, Case, options, results, run
 
 import mvpi
 from mvpi import InputError, cli
-from mvpi.agents.files import read_arrays
+from mvpi._storage.arrays import read_arrays
 from mvpi.agents.policy import Deterministic
 from mvpi.environment import ResumeWarning
 from mvpi.errors import EnvironmentFailure

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import resource
 import shutil
 import signal
@@ -21,6 +22,7 @@ from hypothesis import strategies as st
 from mounts import small_disk
 
 from mvpi import InputError
+from mvpi._storage import files, rows
 from mvpi.agents.replay import Replay
 
 # Fast where there is memory to be had: the tests below make thousands of small directories.
@@ -55,8 +57,17 @@ def holds(replay: Replay, model: list[list[float]]) -> bool:
     )
 
 
-def open_again(path: Path, size: int, count: int) -> Replay:
-    return Replay(size, 1, 1, path, count)
+def open_again(path: Path, size: int, count: int, checksum: Any = None) -> Replay:
+    return Replay(size, 1, 1, path, count, checksum)
+
+
+@contextmanager
+def block_sizes(hashed: int, ahead: int) -> Iterator[None]:
+    """Bytes of a block with a checksum, and of a part of the journal."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rows, "_HASHED", hashed)
+        patch.setattr(rows, "_AHEAD", ahead)
+        yield
 
 
 @given(st.integers(1, 9), st.integers(1, 40), st.booleans(), st.integers(0, 99))
@@ -101,11 +112,13 @@ OPERATIONS = st.lists(
 
 
 @settings(max_examples=400)
-@given(st.integers(1, 12), OPERATIONS)
-def test_killed_at_any_moment(size: int, operations: list[tuple[str, int]]) -> None:
+@given(st.integers(1, 12), OPERATIONS, st.integers(1, 200), st.integers(1, 200))
+def test_killed_at_any_moment(
+    size: int, operations: list[tuple[str, int]], hashed: int, ahead: int
+) -> None:
     """A copy of the directory is what a kill leaves; it is opened at the last checkpoint."""
-    with directory() as top:
-        path, attempt, kept = top / "0", 0, 0
+    with directory() as top, block_sizes(hashed, ahead):
+        path, attempt, kept, checksum = top / "0", 0, 0, None
         path.mkdir()
         replay = open_again(path, size, 0)
         model: list[list[float]] = []
@@ -121,49 +134,53 @@ def test_killed_at_any_moment(size: int, operations: list[tuple[str, int]]) -> N
             elif what != "kill":
                 replay.keep()
                 if what != "kill after keep":
-                    kept = len(model)
+                    kept, checksum = len(model), replay.checksum()
                 if what == "checkpoint":
                     replay.forget()
-                    assert len(list(path.glob("replaced-*.rows"))) == 1
+                    assert not list(path.glob("replaced-*"))
                     continue
             attempt += 1
             shutil.copytree(path, top / str(attempt))
             replay.close()
             path = top / str(attempt)
-            replay = open_again(path, size, kept)
+            replay = open_again(path, size, kept, checksum)
             model = model[:kept]
             assert holds(replay, model)
         assert holds(replay, model)
         replay.close()
 
 
-@pytest.mark.parametrize("size", [1, 4, 7])
-@pytest.mark.parametrize("kept", [3, 4, 10])
-def test_a_journal_torn_at_any_byte(tmp_path: Path, size: int, kept: int) -> None:
+@pytest.mark.parametrize("ahead", [1, 50, 1_000])
+@pytest.mark.parametrize(("size", "kept"), [(1, 3), (4, 3), (4, 4), (4, 10), (7, 4), (7, 10)])
+def test_a_journal_torn_at_any_byte(
+    tmp_path: Path, size: int, kept: int, ahead: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """An entry is written before its row is replaced: a kill in between loses neither."""
+    monkeypatch.setattr(rows, "_AHEAD", ahead)
     replay = open_again(tmp_path, size, 0)
     for i in range(kept):
         add(replay, i)
     replay.keep()
     replay.forget()
+    checksum = replay.checksum()
     moments: list[tuple[bytes, bytes]] = []
-    journal = tmp_path / f"replaced-{kept}.rows"
+    journal = tmp_path / f"replaced-{kept}.journal"
     for i in range(kept, kept + 2 * size + 2):
         before = (tmp_path / "replay.rows").read_bytes()
-        length = journal.stat().st_size
+        length = journal.stat().st_size if journal.exists() else 0
         add(replay, i)
-        written = journal.read_bytes()
+        written = journal.read_bytes() if journal.exists() else b""
         moments += [(before, written[:end]) for end in range(length, len(written) + 1)]
     replay.close()
-    for at, (rows, entries) in enumerate(moments):
+    for at, (ring, entries) in enumerate(moments):
         with directory() as path:
-            (path / "replay.rows").write_bytes(rows)
+            (path / "replay.rows").write_bytes(ring)
             (path / journal.name).write_bytes(entries)
-            with closing(open_again(path, size, kept)) as again:
+            with closing(open_again(path, size, kept, checksum)) as again:
                 assert holds(again, [row(i) for i in range(kept)]), f"moment {at}"
                 for i in range(kept, kept + 3 * size):
                     add(again, i, 1)
-            with closing(open_again(path, size, kept)) as again:
+            with closing(open_again(path, size, kept, checksum)) as again:
                 assert holds(again, [row(i) for i in range(kept)]), f"moment {at}, later"
 
 
@@ -176,7 +193,7 @@ class ShortOfSpace:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._file, name)
 
-    def write(self, data: bytes) -> int:
+    def write(self, data: memoryview) -> int:
         if self._room == 0:
             raise OSError(errno.ENOSPC, "No space left on device")
         part = data[: self._room]
@@ -184,16 +201,19 @@ class ShortOfSpace:
         return int(self._file.write(part))
 
 
-@pytest.mark.parametrize("room", [0, 1, 19, 20, 21, 30, 47])
-def test_a_disk_that_is_full_in_the_middle_of_an_entry(tmp_path: Path, room: int) -> None:
+@pytest.mark.parametrize("room", [0, 1, 19, 31, 32, 33, 52, 151])
+def test_a_disk_that_is_full_in_the_middle_of_an_entry(
+    tmp_path: Path, room: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A raw write may write less than it was given and raise nothing."""
     replay = open_again(tmp_path, 6, 0)
     for i in range(8):
         add(replay, i)
     replay.keep()
     replay.forget()
-    files: Any = replay._files
-    files._journal = ShortOfSpace(files._journal, room)
+    checksum, open_file = replay.checksum(), files.open_file
+    short = lambda path, mode: ShortOfSpace(open_file(path, mode), room)  # noqa: E731
+    monkeypatch.setattr(files, "open_file", short)
 
     def until_it_fails() -> None:
         for i in range(8, 20):
@@ -201,8 +221,9 @@ def test_a_disk_that_is_full_in_the_middle_of_an_entry(tmp_path: Path, room: int
 
     with pytest.raises(OSError, match="No space left"):
         until_it_fails()
+    monkeypatch.undo()
     replay.close()
-    with closing(open_again(tmp_path, 6, 8)) as again:
+    with closing(open_again(tmp_path, 6, 8, checksum)) as again:
         assert holds(again, [row(i) for i in range(8)])
 
 
@@ -222,6 +243,7 @@ try:
         if i + 1 == checkpoint:
             replay.keep()
             replay.forget()
+            print("kept", replay.checksum().tobytes().hex())
 except OSError as error:
     print("OSError", error.errno)
 """
@@ -263,24 +285,105 @@ def test_a_limit_on_file_sizes_in_a_journal(tmp_path: Path, limit: int) -> None:
         assert holds(again, [row(i) for i in range(150)])
 
 
-@pytest.mark.parametrize("size", [3_000, 40_000, 200_000])
-def test_a_full_disk_is_an_error_and_no_signal(tmp_path: Path, size: int) -> None:
+@pytest.mark.parametrize(
+    ("size", "checkpoint", "full"),
+    [
+        (3_000, 2_000, False),
+        (40_000, 2_000, False),  # a journal of 2,000 rows will do
+        (40_000, 30_000, True),
+        (200_000, 2_000, True),
+    ],
+)
+def test_a_full_disk_is_an_error_and_no_signal(
+    tmp_path: Path, size: int, checkpoint: int, full: bool
+) -> None:
     with small_disk(tmp_path / "disk", kilobytes=1_024) as disk:
-        told = fill(disk, size, checkpoint=2_000)
-        assert told in ("", f"OSError {errno.ENOSPC}")
-        if size > 3_000:
-            assert told != ""
-        if list(disk.glob("replaced-2000.rows")):
-            with closing(open_again(disk, size, 2_000)) as again:
-                assert holds(again, [row(i) for i in range(2_000)])
+        told = fill(disk, size, checkpoint).splitlines()
+        assert (f"OSError {errno.ENOSPC}" in told) == full
+        if told[0].startswith("kept "):
+            checksum = np.frombuffer(bytes.fromhex(told[0].removeprefix("kept ")), np.uint8)
+            with closing(open_again(disk, size, checkpoint, checksum)) as again:
+                assert holds(again, [row(i) for i in range(checkpoint)])
 
 
-def test_a_journal_of_an_earlier_attempt_on_a_full_disk_is_no_signal(tmp_path: Path) -> None:
-    """Killed before the first checkpoint, then the disk fills: rows are put back unreserved."""
+def test_before_the_first_checkpoint_there_is_no_journal(tmp_path: Path) -> None:
+    """There is nothing to go back to; what an earlier attempt left is removed."""
     with small_disk(tmp_path / "disk", kilobytes=512) as disk:
         (disk / "replaced-0.rows").write_bytes(bytes(20 * 20_000))
-        told = fill(disk, 20_000, checkpoint=0)
-        assert told == f"OSError {errno.ENOSPC}"
+        assert fill(disk, 20_000, checkpoint=0) == ""
+        assert [path.name for path in disk.iterdir()] == ["replay.rows"]
+
+
+def flipped(data: bytes, rng: np.random.Generator) -> bytes:
+    changed = bytearray(data)
+    changed[rng.integers(len(data))] ^= 1 << int(rng.integers(8))
+    return bytes(changed)
+
+
+def half_zeros(data: bytes, rng: np.random.Generator) -> bytes:
+    return data[: len(data) // 2] + bytes(len(data) - len(data) // 2)
+
+
+def others(data: bytes, rng: np.random.Generator) -> bytes:
+    return rng.bytes(len(data))
+
+
+@pytest.mark.parametrize("damage", [flipped, half_zeros, others])
+@pytest.mark.parametrize("kept", [6, 10, 25])
+def test_damaged_rows_are_refused_and_left_alone(
+    tmp_path: Path, damage: Any, kept: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the ring or the journal lost: it is seen, and nothing is written over it."""
+    monkeypatch.setattr(rows, "_HASHED", 50)
+    monkeypatch.setattr(rows, "_AHEAD", 1)  # a longer one would repair rows of the ring
+    replay = open_again(tmp_path, 10, 0)
+    for i in range(kept):
+        add(replay, i)
+    replay.keep()
+    checksum = replay.checksum()
+    for i in range(kept, kept + 7):
+        add(replay, i)
+    replay.close()
+    rng = np.random.default_rng(kept)
+    journal = tmp_path / f"replaced-{kept}.journal"
+    whole = {path: path.read_bytes() for path in (tmp_path / "replay.rows", journal)}
+    overwritten = {i % 10 for i in range(kept, kept + 7)}
+    at = rng.choice([i for i in range(min(kept, 10)) if i not in overwritten]) * 4 * WIDTH
+    ring = whole[tmp_path / "replay.rows"]
+    damaged = {
+        tmp_path / "replay.rows": ring[:at] + damage(ring[at : at + 20], rng) + ring[at + 20 :],
+        journal: damage(whole[journal], rng),
+    }
+    for path, data in damaged.items():
+        path.write_bytes(data)
+        with pytest.raises(InputError, match="do not match the checkpoint"):
+            open_again(tmp_path, 10, kept, checksum)
+        assert path.read_bytes() == data
+        path.write_bytes(whole[path])
+    with closing(open_again(tmp_path, 10, kept, checksum)) as again:
+        assert holds(again, [row(i) for i in range(kept)])
+
+
+def test_a_journal_is_durable_before_what_it_holds_is_overwritten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At every sync the rows that were synced so far are still those of the checkpoint."""
+    replay = open_again(tmp_path, 10, 0)
+    for i in range(13):
+        add(replay, i)
+    replay.keep()
+    monkeypatch.setattr(rows, "_AHEAD", 60)
+    journal, synced, fsync = tmp_path / "replaced-13.journal", [0], os.fsync
+    monkeypatch.setattr(
+        os, "fsync", lambda file: (fsync(file), synced.append(journal.stat().st_size))
+    )
+    before = replay.rows.copy()
+    for i in range(13, 30):
+        add(replay, i)
+        changed = int((replay.rows != before).any(axis=1).sum())
+        parts, rest = divmod(synced[-1], 32 + 60)
+        assert changed <= 3 * parts + max(0, rest - 32) // 20
+    replay.close()
 
 
 @pytest.mark.parametrize("damage", ["missing", "shorter", "longer", "directory", "other size"])
@@ -290,18 +393,18 @@ def test_rows_that_do_not_fit_the_checkpoint(tmp_path: Path, damage: str) -> Non
         add(replay, i)
     replay.keep()
     replay.close()
-    rows = tmp_path / "replay.rows"
-    content = rows.read_bytes()
+    ring = tmp_path / "replay.rows"
+    content = ring.read_bytes()
     match damage:
         case "missing":
-            rows.unlink()
+            ring.unlink()
         case "shorter":
-            rows.write_bytes(content[:-1])
+            ring.write_bytes(content[:-1])
         case "longer":
-            rows.write_bytes(content + b"\0")
+            ring.write_bytes(content + b"\0")
         case "directory":
-            rows.unlink()
-            rows.mkdir()
+            ring.unlink()
+            ring.mkdir()
     with pytest.raises(InputError, match="remove the directory, or choose another") as caught:
         open_again(tmp_path, 11 if damage == "other size" else 10, 5)
-    assert str(rows) in str(caught.value)
+    assert str(ring) in str(caught.value)

@@ -34,8 +34,8 @@ from victims import (
 
 import mvpi
 from mvpi import InputError
+from mvpi._storage.arrays import read_arrays, write_arrays
 from mvpi.agents.agent import Agent, agent_type
-from mvpi.agents.files import read_arrays, write_arrays
 from mvpi.environment import ResumeWarning
 from mvpi.errors import Divergence, EnvironmentFailure
 from mvpi.experiments.paper import TASKS

@@ -277,18 +277,18 @@ class _DyingFile:
 
 
 def _arm(trap: _Trap, patch: Callable[[Any, str, Any], None]) -> None:
+    from mvpi._storage import files
     from mvpi.agents.replay import Replay
     from mvpi.environment import World
 
-    path_open, path_replace, path_unlink = Path.open, Path.replace, Path.unlink
+    open_file, path_replace, path_unlink = files.open_file, Path.replace, Path.unlink
     os_fsync, world_step, replay_add = os.fsync, World.step, Replay.add
 
-    def opened(self: Path, mode: str = "r", *rest: Any, **options: Any) -> Any:
-        ours = self.parent == trap.out and self.name not in (".lock", "replay.rows")
-        if mode == "r" or not ours:
-            return path_open(self, mode, *rest, **options)
+    def opened(path: Path, mode: Any) -> Any:
+        if mode == "r" or path.parent != trap.out or path.name in (".lock", "replay.rows"):
+            return open_file(path, mode)
         trap.at("open")
-        return _DyingFile(path_open(self, mode, *rest, **options), trap)
+        return _DyingFile(open_file(path, mode), trap)
 
     def fsync(descriptor: int) -> None:
         trap.at("fsync")
@@ -315,7 +315,7 @@ def _arm(trap: _Trap, patch: Callable[[Any, str, Any], None]) -> None:
             trap.die()
         replay_add(self, *transition)
 
-    patch(Path, "open", opened)
+    patch(files, "open_file", opened)
     patch(Path, "replace", replace)
     patch(Path, "unlink", unlink)
     patch(os, "fsync", fsync)

@@ -39,11 +39,11 @@ from small import (
 )
 
 from mvpi import InputError
+from mvpi._storage.locks import lock
 from mvpi.experiments import cluster as cluster_module
 from mvpi.experiments.cluster import _DRIVER, LOCAL, RayRunner
 from mvpi.experiments.local import LocalRunner
 from mvpi.experiments.runner import AT_IT
-from mvpi.locks import lock
 
 # Ray's test cluster forks; other tests may have loaded JAX into this process by then.
 pytestmark = pytest.mark.filterwarnings("ignore:os.fork\\(\\) was called:RuntimeWarning")

@@ -36,12 +36,12 @@ from small import (
 )
 
 from mvpi import InputError
-from mvpi.agents.run import RunDirectory
+from mvpi._storage.locks import lock
+from mvpi._storage.run_directory import RunDirectory
 from mvpi.experiments import local
 from mvpi.experiments.experiment import Experiment
 from mvpi.experiments.local import LocalRunner
 from mvpi.experiments.runner import AT_IT, ATTEMPTS, ended
-from mvpi.locks import lock
 
 BASE = Experiment("td3", "Hopper-v4", 1.0, 0, 1_000)
 
@@ -152,9 +152,18 @@ def test_a_signal_without_a_name_has_its_number(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"steps": 999}, "is damaged: it has 100 episodes after 999 steps, the experiment 100"),
-        ({"returns": [1.0, 2.0]}, "is damaged: it has 2 episodes after 1000 steps, the experiment"),
-        ({"format": 2}, "was written by a newer mvpi; update this one"),
+        ({"steps": 999}, "is damaged, or of another run: its checksum is another one"),
+        ({"reward_mean": 0.25}, "is damaged, or of another run: its checksum is another one"),
+        ({"run": "0" * 32}, "is damaged, or of another run: its checksum is another one"),
+        (
+            {"format": 1, "steps": 999},  # without a checksum
+            "is damaged: it has 100 episodes after 999 steps, the experiment 100",
+        ),
+        (
+            {"format": 1, "returns": [1.0, 2.0]},
+            "is damaged: it has 2 episodes after 1000 steps, the experiment",
+        ),
+        ({"format": 3}, "was written by a newer mvpi; update this one"),
         ({"format": "1"}, "is damaged: format must be a whole number >= 1, got '1'"),
         ({"format": None}, "is damaged: format must be a whole number >= 1, got None"),
     ],

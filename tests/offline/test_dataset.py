@@ -16,7 +16,8 @@ from minari_data import collected
 import mvpi
 import mvpi.envs
 from mvpi import InputError
-from mvpi.locks import lock
+from mvpi._storage.arrays import read_arrays
+from mvpi._storage.locks import lock
 from mvpi.offline import Dataset, density_ratio, learn_finite
 from mvpi.offline.td3_bc import TD3BC
 
@@ -396,9 +397,11 @@ def test_the_replay_of_a_run_is_what_happened(run: Any, buffer_size: int) -> Non
     files = {path: path.read_bytes() for path in directory.iterdir()}
     data = Dataset.from_run(directory)
     assert {path: path.read_bytes() for path in directory.iterdir()} == files
-    (journal,) = directory.glob("replaced-*.rows")
-    count = int(journal.stem.removeprefix("replaced-"))
-    assert (journal.stat().st_size > 0) == (buffer_size < count < len(happened.seen))
+    _, record = read_arrays(directory / "checkpoint.safetensors", "checkpoint")
+    count = record["steps"]
+    journals = [path.name for path in directory.glob("replaced-*")]
+    replaced = buffer_size < len(happened.seen) != count
+    assert journals == [f"replaced-{count}.journal"] * replaced
     place = np.arange(count)[-buffer_size:]
     place = place[np.argsort(place % buffer_size)]
     assert len(data) == len(place) >= min(buffer_size, 120)

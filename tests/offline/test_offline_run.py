@@ -17,7 +17,7 @@ import pytest
 from minari_data import collected
 
 import mvpi.envs
-from mvpi.agents.files import read_metrics
+from mvpi._storage.metrics import read_metrics
 from mvpi.cli import main
 from mvpi.commands.offline import policy_in
 from mvpi.errors import InputError

@@ -21,6 +21,8 @@ from made_runs import AGENTS, TASKS, write_run, write_study
 
 import mvpi
 from mvpi import stats
+from mvpi._storage import files
+from mvpi._storage.arrays import read_arrays, write_arrays
 from mvpi.cli import main
 from mvpi.errors import InputError
 from mvpi.experiments.outcome import Outcome
@@ -461,7 +463,9 @@ def test_text_of_files_is_only_text(tmp_path: Path) -> None:
         run = write_run(where / str(seed), risk=risk, seed=seed, environment=NASTY)
         config = json.loads((run / "config.json").read_text())
         config["settings"][NASTY] = f"{NASTY}{seed}"
+        outcome = Outcome.read(run)
         (run / "config.json").write_text(json.dumps(config))
+        outcome.write(run)  # of this configuration
     (write_run(where / "damaged") / "metrics.csv").write_text(f"steps,{NASTY}\n1,2\n")
     text = page_of(where)
     page = Page(text)
@@ -535,7 +539,7 @@ def test_damaged_files_are_told_in_one_line(name: str, tmp_path: Path) -> None:
         ("steps", 1.5),
         ("steps", -1),
         ("steps", True),
-        ("format", 2),
+        ("format", 3),
         ("format", "1"),
         ("more", 1),
     ],
@@ -612,14 +616,14 @@ def test_a_run_that_cannot_be_read_does_not_hide_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     good, bad = write_run(tmp_path / "good"), write_run(tmp_path / "bad", seed=1)
-    read = Path.read_bytes
+    open_file = files.open_file
 
-    def refuse(path: Path) -> bytes:
+    def refuse(path: Path, mode: Any) -> Any:
         if path.parent == bad:
             raise PermissionError(13, "Permission denied", str(path))
-        return read(path)
+        return open_file(path, mode)
 
-    monkeypatch.setattr(Path, "read_bytes", refuse)
+    monkeypatch.setattr(files, "open_file", refuse)
     ((run,), (note,)) = read_runs([tmp_path])
     assert run.directory == good
     assert note == f"{bad} cannot be read: Permission denied"
@@ -724,8 +728,13 @@ def test_an_evaluation_of_an_older_policy_is_repeated(fresh: Path) -> None:
     assert not notes
 
 
-def test_an_evaluation_that_cannot_be_written_is_used_all_the_same(fresh: Path) -> None:
-    (fresh / ".evaluation.json.part").mkdir()  # is in the way of what is written
+def test_an_evaluation_that_cannot_be_written_is_used_all_the_same(
+    fresh: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(file: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
     ((run,), (note,)) = read_runs([fresh], episodes=2)
     assert run.outcome is not None
     assert run.outcome.returns == tuple(mvpi.evaluate(mvpi.load(fresh), episodes=2).returns)
@@ -745,7 +754,9 @@ def test_a_run_of_an_experiment_is_left_to_it(fresh: Path) -> None:
 def test_policies_that_cannot_be_evaluated(fresh: Path) -> None:
     policy = fresh / "policy.safetensors"
     data = policy.read_bytes()
-    policy.write_bytes(data.replace(b"mvpi/FourState-v0", b"mvpi/NoSuchOne-v0"))
+    arrays, record = read_arrays(policy, "policy")
+    record["environment"]["id"] = "mvpi/NoSuchOne-v0"
+    write_arrays(policy, "policy", arrays, record)
     ((run,), (note,)) = read_runs([fresh], episodes=2)
     assert run.outcome is None
     assert "cannot be evaluated" in note

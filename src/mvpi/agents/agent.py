@@ -11,9 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 import mvpi
-from mvpi.agents.files import FORMAT
+from mvpi._storage.arrays import FORMAT
+from mvpi._storage.run_directory import Checkpoint, RunDirectory, begun
 from mvpi.agents.policy import Policy
-from mvpi.agents.run import Checkpoint, OnRow, RunDirectory, begun, train
+from mvpi.agents.run import OnRow, train
 from mvpi.agents.settings import SETTINGS, CommonSettings, make_settings
 from mvpi.environment import Env, Made, Source, as_source
 from mvpi.envs import Task
@@ -159,6 +160,7 @@ class Agent(Generic[S]):
                 self._loaded, self._learner = None, learner
                 train(learner, steps, directory, self.save, on_row)
                 self.save(directory.policy)
+                directory.finish(steps)
             finally:
                 # Whatever happened, the agent goes on acting as it learned to.
                 self._loaded, self._learner = (learner.policy, learner.steps), None
@@ -174,6 +176,7 @@ class Agent(Generic[S]):
         record: dict[str, Any] = {}
         if directory.policy.exists():
             policy, record = Policy.load(directory.policy)
+            directory.check_belongs(record, self.config())
         reached = [record.get("steps"), checkpoint and checkpoint[1].get("steps")]
         done = max((n for n in reached if type(n) is int), default=0)
         if done > steps:
@@ -181,8 +184,9 @@ class Agent(Generic[S]):
                 f"{directory.path} already holds {done} steps, more than the {steps} asked "
                 "for; use another directory"
             )
-        complete = record.get("steps") == steps and directory.has_row(steps)
-        return policy if complete else None
+        if directory.is_finished(steps, can_go_back=checkpoint is not None):
+            return policy if record.get("steps") == steps else None
+        return None
 
     def _new_learner(self, *directory_and_checkpoint: Any) -> Any:
         return self.learner_type(

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from mvpi.agents.files import Arrays
+from mvpi._storage.arrays import Arrays
 from mvpi.agents.networks import arrays_of, with_arrays
 from mvpi.agents.policy import Policy
 from mvpi.agents.settings import CommonSettings
@@ -59,6 +59,8 @@ class Learner(ABC, Generic[S]):
         self.risk = learnable(risk)
         self.seed = seed
         self.directory = directory
+        self.restored: Arrays = {}
+        """The arrays of the checkpoint, while it is being restored."""
         self.rng = np.random.default_rng([seed, _TRAINING])
         self.steps = self.episodes = 0
         self.y = 0.0
@@ -206,6 +208,7 @@ class Learner(ABC, Generic[S]):
     ) -> None:
         try:
             self.steps = check_count(record["steps"], "steps")
+            self.restored = arrays
             self.begin(opened)
             self.episodes, self.y = int(record["episodes"]), float(record["y"])
             self._updates = check_count(record["updates"], "updates", at_least=0)
@@ -217,6 +220,7 @@ class Learner(ABC, Generic[S]):
             self.restore_arrays(with_arrays(tree, arrays, path), arrays)
             for i, (world, there) in enumerate(zip(self.worlds, record["worlds"], strict=True)):
                 world.restore(there, arrays[f"actions.{i}"] if self.remember else ())
+            self.restored = {}
         except InputError:
             raise
         except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
-from mvpi.agents.files import Arrays
+from mvpi._storage.arrays import Arrays
 from mvpi.agents.parallel import EpisodicLearner, TotalRewardAgent
 from mvpi.agents.settings import MVPSettings
 from mvpi.errors import InputError

@@ -12,7 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from mvpi.agents.files import Arrays, take
+from mvpi._storage.arrays import Arrays, take
+from mvpi.errors import InputError
 
 Tree = TypeVar("Tree")
 
@@ -58,8 +59,13 @@ def arrays_of(tree: Any) -> Arrays:
 def with_arrays(tree: Tree, arrays: Arrays, path: Path) -> Tree:
     """The tree with the leaves that `arrays_of` stored; `path` is for the message of an error."""
     leaves, structure = jax.tree_util.tree_flatten_with_path(tree)
-    named = [(jax.tree_util.keystr(key), jnp.asarray(leaf)) for key, leaf in leaves]
-    stored = [jnp.asarray(take(arrays, name, x.shape, path), x.dtype) for name, x in named]
+    stored = []
+    for key, leaf in leaves:
+        name, now = jax.tree_util.keystr(key), np.asarray(leaf)
+        array = take(arrays, name, now.shape, path)
+        if array.dtype != now.dtype:
+            raise InputError(f"{path} is damaged: {name} is of type {array.dtype}, not {now.dtype}")
+        stored.append(jnp.asarray(array, jnp.asarray(leaf).dtype))
     restored: Tree = jax.tree_util.tree_unflatten(structure, stored)
     return restored
 

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import optax
 
+from mvpi._storage.arrays import Arrays
 from mvpi.agents.agent import Agent
-from mvpi.agents.files import Arrays
 from mvpi.agents.learner import Learner, Rest
 from mvpi.agents.settings import EpisodicSettings, TotalRewardSettings
 from mvpi.agents.stochastic import Actor, policy_optimizer

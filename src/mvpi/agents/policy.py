@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from mvpi.agents.files import Arrays, read_arrays, take, write_arrays
+from mvpi._storage.arrays import Arrays, read_arrays, take, write_arrays
 from mvpi.errors import InputError
 from mvpi.spaces import BoxActions, Choices, FlatObservations, Spaces, States
 

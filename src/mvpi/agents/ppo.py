@@ -28,8 +28,8 @@ import numpy as np
 import numpy.typing as npt
 import optax
 
+from mvpi._storage.arrays import Arrays
 from mvpi.agents.agent import Agent
-from mvpi.agents.files import Arrays
 from mvpi.agents.learner import Learner, Rest
 from mvpi.agents.networks import MLP
 from mvpi.agents.settings import PPOSettings

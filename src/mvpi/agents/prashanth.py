@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from mvpi.agents.files import Arrays
+from mvpi._storage.arrays import Arrays
 from mvpi.agents.networks import MLP
 from mvpi.agents.parallel import ParallelLearner, TotalRewardAgent
 from mvpi.agents.settings import PrashanthSettings

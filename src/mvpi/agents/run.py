@@ -1,10 +1,4 @@
-"""Training as a run: evaluations, checkpoints, and a directory that survives any kill.
-
-    config.json            what is trained: algorithm, environment, risk, seed, settings
-    metrics.csv            a row per evaluation; only `steps_per_second` depends on the machine
-    policy.safetensors     the policy, at every checkpoint and at the end
-    checkpoint.safetensors everything needed to go on, replaced atomically at the end of an episode
-    replay.rows            the replay, mapped into memory; replaced-*.rows is its journal
+"""Training as a run: evaluations, checkpoints, and a run directory that survives any kill.
 
 The same settings on the same directory resume from the last checkpoint and end with the same
 bytes as a run that was never interrupted.
@@ -12,8 +6,6 @@ bytes as a run that was never interrupted.
 
 from __future__ import annotations
 
-import csv
-import os
 import signal
 import threading
 import time
@@ -25,157 +17,18 @@ from typing import Any
 
 from threadpoolctl import threadpool_limits
 
-from mvpi.agents.files import (
-    FORMAT,
-    Arrays,
-    Row,
-    read_arrays,
-    read_json,
-    read_text,
-    write_arrays,
-    write_file,
-    write_json,
-)
+from mvpi._storage.metrics import Row
+from mvpi._storage.run_directory import RunDirectory
 from mvpi.agents.learner import Learner
-from mvpi.environment import ResumeWarning
-from mvpi.errors import EnvironmentFailure, InputError, warn
-from mvpi.locks import lock
+from mvpi.errors import EnvironmentFailure
 
-Checkpoint = tuple[Arrays, dict[str, Any], Path]
 OnRow = Callable[[Row], None]
 
-CHECKPOINT = "checkpoint"
 TIMING = "steps_per_second"
-_CHECKPOINT_FILE = f"{CHECKPOINT}.safetensors"
-_POLICY_FILE = "policy.safetensors"
 
 
 class Interrupted(KeyboardInterrupt):
     """Training was asked to stop and did, at a checkpoint if the message says so."""
-
-
-class RunDirectory:
-    """The files of one run, locked against a second process."""
-
-    def __init__(self, path: Path, config: dict[str, Any]) -> None:
-        self.path = path
-        file = path / ".lock"
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-            if file.exists() and not file.is_file():
-                raise InputError(f"{file} is not a file; use another directory")
-            self._lock = file.open("w")
-        except OSError as error:
-            raise InputError(f"cannot write to the directory {path}: {error.strerror}") from None
-        try:
-            if not lock(self._lock):
-                raise InputError(f"another process is training in {path}, or reads its replay")
-            self._check_config(config)
-        except BaseException:
-            self.close()
-            raise
-
-    def close(self) -> None:
-        self._lock.close()
-
-    @property
-    def policy(self) -> Path:
-        return self.path / _POLICY_FILE
-
-    @property
-    def metrics(self) -> Path:
-        return self.path / "metrics.csv"
-
-    @property
-    def _checkpoint(self) -> Path:
-        return self.path / _CHECKPOINT_FILE
-
-    def checkpoint(self) -> Checkpoint | None:
-        """What the last checkpoint holds; None before the first."""
-        if not self._checkpoint.exists():
-            return None
-        return (*read_arrays(self._checkpoint, CHECKPOINT), self._checkpoint)
-
-    def write_checkpoint(self, learner: Learner[Any]) -> None:
-        """Replace the checkpoint by the learner's state of now."""
-        learner.keep()
-        self.write_state(*learner.state())
-        learner.forget()
-
-    def write_state(self, arrays: Arrays, record: dict[str, Any]) -> None:
-        """Replace the checkpoint by this one."""
-        write_arrays(self._checkpoint, CHECKPOINT, arrays, record)
-
-    def keep_rows(self, done: int, wanted: int, every: int) -> None:
-        """Drop rows of `metrics.csv` that a run resumed at step `done` will write again, and the
-        last row of a shorter run that ended between two evaluations."""
-        header, lines = self._lines()
-        kept = [line for line in lines if _belongs(int(_steps_of(line)), done, wanted, every)]
-        lost = done // every - sum(int(_steps_of(line)) % every == 0 for line in kept)
-        if lost > 0:
-            what = f"{self.metrics} lacks {lost} rows of before step {done}; they are lost"
-            warn(what, ResumeWarning)
-        write_file(self.metrics, "".join([header, *kept] if kept else []).encode())
-
-    def has_row(self, steps: int) -> bool:
-        """Whether `metrics.csv` has a row of that step."""
-        return any(int(_steps_of(line)) == steps for line in self._lines()[1])
-
-    def _lines(self) -> tuple[str, list[str]]:
-        """The header of `metrics.csv` and its complete rows."""
-        if not self.metrics.exists():
-            return "", []
-        header, *lines = read_text(self.metrics).splitlines(keepends=True) or [""]
-        columns = header.count(",")
-        complete = (x for x in lines if x.endswith("\n") and x.count(",") == columns)
-        return header, [line for line in complete if _steps_of(line).isdecimal()]
-
-    def add_row(self, row: Row) -> None:
-        """Append to `metrics.csv`."""
-        with self.metrics.open("a", encoding="utf-8", newline="") as file:
-            writer = csv.DictWriter(file, list(row), lineterminator="\n")
-            if file.tell() == 0:
-                writer.writeheader()
-            writer.writerow(row)
-            file.flush()
-            os.fsync(file.fileno())
-
-    def _check_config(self, config: dict[str, Any]) -> None:
-        path = self.path / "config.json"
-        if not path.exists():
-            if begun(self.path):
-                raise InputError(
-                    f"{self.path} holds a run without its config.json, so its settings are not "
-                    "known; use another directory"
-                )
-            write_json(path, config)
-            return
-        there = read_json(path)
-        version = there.get("format")
-        if not isinstance(version, int) or version > FORMAT:
-            raise InputError(f"{path} is of format {version!r}, this program reads {FORMAT}")
-        found = list(differences(there, config))
-        if found:
-            raise InputError(
-                f"{self.path} holds a run with other settings: {'; '.join(found)}; use the same "
-                "settings to resume it, or another directory"
-            )
-
-
-def begun(path: Path) -> bool:
-    """Whether a directory holds something that was trained."""
-    return any((path / name).exists() for name in (_CHECKPOINT_FILE, _POLICY_FILE))
-
-
-def differences(there: dict[str, Any], here: dict[str, Any]) -> Iterator[str]:
-    """How two configurations differ, a phrase each."""
-    for key in dict.fromkeys([*there, *here]):
-        old, new = there.get(key), here.get(key)
-        if isinstance(old, dict) and isinstance(new, dict):
-            yield from differences(old, new)
-        elif old != new and key not in ("format", "mvpi"):
-            told = (repr(c[key]) if key in c else "not given" for c in (there, here))
-            yield "{} is {} there and {} here".format(key, *told)
 
 
 def train(
@@ -208,12 +61,18 @@ def train(
                 learner.begin_period()
             if learner.at_rest and due():
                 if directory is not None:
-                    directory.write_checkpoint(learner)
+                    _write_checkpoint(learner, directory)
                     if save_policy is not None:
                         save_policy(directory.policy)
                 saved = learner.steps
                 if stop.wanted and learner.steps < steps:
                     raise Interrupted(stop.message(saved))
+
+
+def _write_checkpoint(learner: Learner[Any], directory: RunDirectory) -> None:
+    learner.keep()
+    directory.write_state(*learner.state())
+    learner.forget()
 
 
 def _evaluate(
@@ -305,11 +164,3 @@ def _told_where(
 
 def _next_multiple(steps: int, every: int) -> int:
     return (steps // every + 1) * every
-
-
-def _steps_of(line: str) -> str:
-    return line.partition(",")[0]
-
-
-def _belongs(at: int, done: int, wanted: int, every: int) -> bool:
-    return at <= done and (at % every == 0 or at == wanted)

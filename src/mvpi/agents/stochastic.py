@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import optax
 
-from mvpi.agents.files import Arrays
+from mvpi._storage.arrays import Arrays
 from mvpi.agents.networks import MLP
 from mvpi.agents.policy import Categorical, Gaussian, Scaling, Stochastic
 from mvpi.agents.settings import TotalRewardSettings

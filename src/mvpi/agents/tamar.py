@@ -14,7 +14,7 @@ from contextlib import ExitStack
 
 import numpy as np
 
-from mvpi.agents.files import Arrays
+from mvpi._storage.arrays import Arrays
 from mvpi.agents.parallel import EpisodicLearner, Networks, TotalRewardAgent
 from mvpi.agents.settings import TamarSettings
 

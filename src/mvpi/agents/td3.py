@@ -36,8 +36,8 @@ import numpy as np
 import numpy.typing as npt
 import optax
 
+from mvpi._storage.arrays import Arrays
 from mvpi.agents.agent import Agent
-from mvpi.agents.files import Arrays
 from mvpi.agents.learner import Learner, Rest
 from mvpi.agents.networks import MLP
 from mvpi.agents.policy import Deterministic
@@ -254,7 +254,8 @@ class TD3Learner(Learner[TD3Settings]):
         sizes = self.world.spaces.observations.size, self.world.spaces.actions.size
         net = initial_networks(self.rng, *sizes, self.settings)
         self.update = updates_of(net, self.settings)
-        self.replay = Replay(self.settings.buffer_size, *sizes, self.directory, self.steps)
+        stored, size = self.restored.get("replay"), self.settings.buffer_size
+        self.replay = Replay(size, *sizes, self.directory, self.steps, stored)
         opened.callback(self.replay.close)
         self.window = RewardWindow(self.settings.window)
         self._refresh_policy()
@@ -325,7 +326,10 @@ class TD3Learner(Learner[TD3Settings]):
         self.replay.forget()
 
     def arrays(self) -> tuple[Any, Arrays]:
-        return self.update.networks, {"window": self.window.rewards}
+        return self.update.networks, {
+            "window": self.window.rewards,
+            "replay": self.replay.checksum(),
+        }
 
     def restore_arrays(self, net: Networks, arrays: Arrays) -> None:
         self.update = updates_of(net, self.settings)

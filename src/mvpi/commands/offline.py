@@ -22,7 +22,7 @@ from mvpi.risk import parse_risk
 if TYPE_CHECKING:
     import numpy as np
 
-    from mvpi.agents.files import Row
+    from mvpi._storage.metrics import Row
     from mvpi.offline.evaluation import OfflineEvaluation
 
 Data = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")]
@@ -237,7 +237,7 @@ def policy_in(path: Path) -> Any:
 
 def _last_row(out: Path, count: str) -> Row:
     """The last row of the metrics, its count as a whole number."""
-    from mvpi.agents.files import read_metrics
+    from mvpi._storage.metrics import read_metrics
 
     *_, last = read_metrics(out) or [{}]
     if last.get(count) is None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
-from mvpi.agents.files import read_metrics
+from mvpi._storage.metrics import read_metrics
 from mvpi.experiments.experiment import LOG, Experiment
 from mvpi.experiments.runner import Event, Runner, finished
 

@@ -15,7 +15,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from mvpi.agents.files import write_file
+from mvpi._storage.files import write_file
 from mvpi.commands.display import number, print_json
 from mvpi.commands.overview import run_experiments, tell_failures
 from mvpi.commands.paper_offline import PaperOffline

@@ -29,7 +29,7 @@ class Report:
     """How many final episodes, for runs that were not evaluated yet."""
 
     def run(self, console: Console) -> None:
-        from mvpi.agents.files import write_file
+        from mvpi._storage.files import write_file
         from mvpi.report.page import render, template
         from mvpi.report.runs import read_runs
         from mvpi.report.words import counted

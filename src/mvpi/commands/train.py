@@ -14,7 +14,7 @@ import tyro
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from mvpi.agents.files import Row, read_metrics
+from mvpi._storage.metrics import Row, read_metrics
 from mvpi.agents.settings import (
     MVPSettings,
     PPOSettings,

@@ -16,17 +16,19 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Self
 
+from mvpi._storage.locks import lock, open_lock
+from mvpi._storage.rows import LEFT_OVER
+from mvpi._storage.run_directory import CHECKPOINT_FILE
 from mvpi.agents.settings import SETTINGS, make_settings
 from mvpi.envs import Task
 from mvpi.errors import InputError
 from mvpi.experiments.outcome import EVALUATION, Outcome, judge
-from mvpi.locks import lock
 from mvpi.risk import parse_risk, risk_text
 from mvpi.stats import check_count, check_number
 
 LOG = "log.txt"
 _LOCK = ".experiment"
-_ONLY_TO_GO_ON = ("checkpoint.safetensors", "replay.rows", "replaced-*.rows")
+_ONLY_TO_GO_ON = (CHECKPOINT_FILE, *LEFT_OVER)
 """What a run directory holds for resuming: most of its size, and of no use when it is finished."""
 
 
@@ -121,7 +123,7 @@ class Experiment:
         path = root / self.name / _LOCK
         if not path.exists():
             return False
-        with path.open("a") as file:
+        with open_lock(path) as file:
             return not lock(file)
 
     def run(self, root: Path) -> Outcome:
@@ -154,7 +156,7 @@ def _left_over(directory: Path) -> Iterator[Path]:
 @contextmanager
 def _alone(directory: Path) -> Iterator[None]:
     directory.mkdir(parents=True, exist_ok=True)
-    with (directory / _LOCK).open("w") as file:
+    with open_lock(directory / _LOCK) as file:
         if not lock(file):
             raise Busy(f"another process is at {directory}")
         yield

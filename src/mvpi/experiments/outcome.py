@@ -10,7 +10,9 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
-from mvpi.agents.files import FORMAT, read_json, write_json
+from mvpi._storage.arrays import FORMAT, UNVERIFIED
+from mvpi._storage.files import read_json, record_checksum, write_json
+from mvpi._storage.run_directory import identity
 from mvpi.errors import InputError
 from mvpi.evaluation import Evaluation, OfReturns, evaluate
 from mvpi.stats import check_count, check_number
@@ -63,19 +65,22 @@ class Outcome(OfReturns):
         if isinstance(version, int) and version > FORMAT:
             raise InputError(f"{path} was written by a newer mvpi; update this one")
         try:
-            check_count(record.pop("format"), "format")
+            version = check_count(record.pop("format"), "format")
             lists: dict[str, Any] = {
                 name: _plain(np.array(record.pop(name), np.float64))
                 for name in ("returns", "reward_quantiles")
             }
+            run, checksum = record.pop("run", None), record.pop("checksum", None)
             found = cls(**record, **lists)
             found._check()
-            return found
         except KeyError as error:
             raise InputError(f"{path} is damaged: {error} is missing") from None
         except (TypeError, ValueError, OverflowError) as error:
             reason = " ".join(str(error).split())[:200]
             raise InputError(f"{path} is damaged: {reason}") from None
+        if version > UNVERIFIED and (run, checksum) != found._seal(directory):
+            raise InputError(f"{path} is damaged, or of another run: its checksum is another one")
+        return found
 
     def _check(self) -> None:
         check_count(self.steps, "steps", at_least=0)
@@ -93,7 +98,14 @@ class Outcome(OfReturns):
 
     def write(self, directory: Path) -> None:
         """Into a run directory, at once."""
-        write_json(directory / EVALUATION, {"format": FORMAT, **asdict(self)})
+        run, checksum = self._seal(directory)
+        facts = {"format": FORMAT, **asdict(self), "run": run, "checksum": checksum}
+        write_json(directory / EVALUATION, facts)
+
+    def _seal(self, directory: Path) -> tuple[str, str]:
+        """The identity of the run in a directory, and the checksum of what is found there."""
+        run = identity(directory)
+        return run, record_checksum({**asdict(self), "run": run})
 
 
 def judge(agent: Any, episodes: int = 100) -> Outcome:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
+from mvpi._storage.files import read_bytes
 from mvpi.errors import InputError
 from mvpi.experiments import worker
 from mvpi.experiments.experiment import LOG, Experiment
@@ -110,5 +111,5 @@ def _signal(status: int) -> str:
 def last_words(experiment: Experiment, root: Path) -> str:
     """The last line of the experiment's log."""
     log = root / experiment.name / LOG
-    lines = log.read_text(errors="replace").split("\n") if log.exists() else []
+    lines = read_bytes(log).decode(errors="replace").split("\n") if log.exists() else []
     return next((line.strip() for line in reversed(lines) if line.strip()), "")

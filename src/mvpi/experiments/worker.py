@@ -18,6 +18,7 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 
+from mvpi._storage import files
 from mvpi.errors import Divergence, EnvironmentFailure, InputError
 from mvpi.experiments.experiment import LOG, Busy, Experiment
 
@@ -39,7 +40,7 @@ def start(experiment: Experiment, root: Path, core: int | None = None) -> subpro
     """Begin the experiment; what it prints goes to its log. `core` is the only one it uses."""
     directory = root / experiment.name
     directory.mkdir(parents=True, exist_ok=True)
-    with (directory / LOG).open("ab") as log:
+    with files.open_file(directory / LOG, "a") as log:
         process = subprocess.Popen(
             [sys.executable, "-c", _WORK, str(root)],
             stdin=subprocess.PIPE,

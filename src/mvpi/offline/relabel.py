@@ -12,7 +12,6 @@ program that is killed leaves no data set behind, and the next attempt removes w
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
@@ -24,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from mvpi._storage.locks import lock
 from mvpi.errors import InputError
 from mvpi.offline.dataset import Dataset
 from mvpi.offline.density_ratio import density_ratio, weighted_dual
@@ -170,7 +170,7 @@ def _copy(source: minari.MinariDataset, path: Path, risk: Risk, y: float) -> int
 def _write_metadata(
     source: minari.MinariDataset, data: Path, new_id: str, risk: Risk, y: float, steps: int
 ) -> None:
-    from mvpi.agents.files import write_file
+    from mvpi._storage.files import write_file
 
     metadata = source.storage.read_raw_metadata(source.storage.data_path)
     name = risk_text(risk)
@@ -193,14 +193,12 @@ def _data_of(new_id: str) -> Iterator[Path]:
 
     hidden: Path = get_dataset_path() / f".{new_id.replace('/', '--')}.part"
     hidden.mkdir(exist_ok=True)
-    descriptor = os.open(hidden, os.O_RDONLY)
+    descriptor = os.open(hidden, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        if not lock(descriptor):
             raise InputError(
                 f"another process is writing {new_id}; wait for it, or choose another id"
-            ) from None
+            )
         try:
             data = hidden / "data"
             shutil.rmtree(data, ignore_errors=True)  # of a process that was killed

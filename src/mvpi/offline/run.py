@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 import mvpi
-from mvpi.agents.files import FORMAT, Arrays, read_metrics
+from mvpi._storage.arrays import FORMAT, Arrays
+from mvpi._storage.run_directory import RunDirectory
 from mvpi.agents.networks import arrays_of, with_arrays
-from mvpi.agents.run import RunDirectory
 from mvpi.errors import InputError
 from mvpi.npz import write_npz
 from mvpi.offline.dataset import Dataset
@@ -42,7 +42,7 @@ def learn_in(out: str | Path, learner: TD3BC, updates: int, on_row: OnRow | None
         checkpoint = directory.checkpoint()
         if checkpoint is not None:
             _restore(learner, *checkpoint)
-        done = max(learner.updates, _updates_in(directory))
+        done = max(learner.updates, directory.last_count())
         if done > updates:
             raise InputError(
                 f"{out} already holds {done} updates, more than the {updates} asked for; use "
@@ -72,11 +72,13 @@ def learn_finite_in(out: str | Path, data: Dataset, risk: Risk, discount: float)
     if policy.exists() and not (Path(out) / "config.json").exists():
         raise InputError(f"{policy} does not say how it was learned; use another directory")
     sizes = {"states": data.n_states, "actions": data.n_actions}
-    directory = RunDirectory(Path(out), _config("finite", data, risk, discount) | sizes)
+    config = _config("finite", data, risk, discount) | sizes
+    directory = RunDirectory(Path(out), config, policy.name)
     try:
-        if not policy.exists():
-            directory.metrics.unlink(missing_ok=True)  # of a run that was killed
+        if not policy.exists() or not directory.is_finished(None, can_go_back=True):
+            directory.keep_rows(-1, -1, 1)  # none of a run that was killed
             write_npz(policy, {"policy": _learned(directory, data, risk, discount)})
+            directory.finish(None)
     finally:
         directory.close()
 
@@ -100,12 +102,6 @@ def _learned(directory: RunDirectory, data: Dataset, risk: Risk, discount: float
 def _row(iterations: int, found: Iteration) -> Row:
     facts = {name: getattr(found, name) for name in ("y", "value", "effective_size")}
     return {"iterations": iterations, **facts}
-
-
-def _updates_in(directory: RunDirectory) -> int:
-    """The updates that the last row of the metrics is of; 0 before the first."""
-    rows = read_metrics(directory.path) if directory.metrics.exists() else []
-    return max((int(row.get("updates") or 0) for row in rows), default=0)
 
 
 def _config(algorithm: str, data: Dataset, risk: Risk, discount: float) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -13,6 +12,9 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
+from mvpi._storage.files import open_file
+from mvpi._storage.locks import lock
+from mvpi._storage.run_directory import LOCK
 from mvpi.errors import InputError
 from mvpi.offline.dataset import Dataset
 from mvpi.stats import check_count
@@ -160,9 +162,11 @@ def _remedy(name: str) -> str:
 
 def read_run(directory: Path) -> Dataset:
     """The replay of a TD3 run at its last checkpoint; nothing in the directory is changed."""
-    from mvpi.agents.files import read_arrays, read_json
+    from mvpi._storage.arrays import read_arrays
+    from mvpi._storage.files import read_json
+    from mvpi._storage.rows import read_rows
+    from mvpi._storage.run_directory import CHECKPOINT
     from mvpi.agents.policy import Policy
-    from mvpi.agents.run import CHECKPOINT
     from mvpi.spaces import BoxActions
 
     if not directory.is_dir():
@@ -179,10 +183,10 @@ def read_run(directory: Path) -> Dataset:
             f"{directory} has no checkpoint yet, and so no replay; let the run go on, or lower "
             "its checkpoint_every"
         )
-    with ExitStack() as lock:
-        lock.enter_context(_nobody_training(directory))
+    with ExitStack() as locked:
+        locked.enter_context(_nobody_training(directory))
         try:
-            _, record = read_arrays(path, CHECKPOINT)
+            arrays, record = read_arrays(path, CHECKPOINT)
             count = check_count(record["steps"], "steps")
             size = check_count(config["settings"]["buffer_size"], "buffer_size")
         except (KeyError, TypeError):
@@ -192,8 +196,9 @@ def read_run(directory: Path) -> Dataset:
         if not isinstance(box, BoxActions):
             raise InputError(f"{directory} is damaged: its policy is none of td3")
         width = 2 * o + box.size + 2
-        ring = _ring(directory, size, width, count)
-        weakref.finalize(ring, lock.pop_all().close)  # what is mapped must stay as it is
+        _check_run(directory, record, path)
+        ring = read_rows(directory, (size, width), count, arrays.get("replay"))
+        weakref.finalize(ring, locked.pop_all().close)  # what is mapped must stay as it is
     rows = ring[: min(count, size)]
     observations, following = rows[:, :o], rows[:, o + box.size + 2 :]
     terminations = rows[:, o + box.size + 1] == 0.0
@@ -209,19 +214,12 @@ def read_run(directory: Path) -> Dataset:
     )
 
 
-def _ring(directory: Path, size: int, width: int, count: int) -> Anything:
-    """The replay as it was at the checkpoint, mapped: rows that were overwritten later are put
-    back in memory only."""
-    path = directory / "replay.rows"
-    if not path.is_file() or path.stat().st_size != 4 * size * width:
-        raise InputError(f"{path} is missing or has another size than the checkpoint says")
-    ring: Anything = np.memmap(path, np.float32, "c", shape=(size, width))
-    journal = directory / f"replaced-{count}.rows"
-    if journal.exists():
-        entries = np.fromfile(journal, np.float32)
-        entries = entries[: entries.size // width * width].reshape(-1, width)[:size]
-        ring[(max(count, size) + np.arange(len(entries))) % size] = entries
-    return ring
+def _check_run(directory: Path, record: dict[str, Any], path: Path) -> None:
+    from mvpi._storage.arrays import UNVERIFIED
+    from mvpi._storage.run_directory import identity
+
+    if record["format"] != UNVERIFIED and record.get("run") != identity(directory):
+        raise InputError(f"{path} is of another run than config.json beside it")
 
 
 def _starts(
@@ -252,15 +250,13 @@ def _starts(
 @contextmanager
 def _nobody_training(directory: Path) -> Iterator[None]:
     """Training would overwrite what is being read."""
-    lock = directory / ".lock"
-    if not lock.is_file():
+    path = directory / LOCK
+    if not path.exists():
         yield
         return
-    with lock.open() as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError:
+    with open_file(path, "r") as file:
+        if not lock(file, shared=True):
             raise InputError(
                 f"another process is training in {directory}; wait for it, or copy the directory"
-            ) from None
+            )
         yield

@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 import mvpi
-from mvpi.agents.files import FORMAT
+from mvpi._storage.arrays import FORMAT
 from mvpi.agents.networks import MLP
 from mvpi.agents.policy import Deterministic
 from mvpi.agents.settings import TD3Settings, make_settings

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from mvpi.agents.files import read_text, write_file
+from mvpi._storage.files import read_text, write_file
 from mvpi.errors import InputError
 
 

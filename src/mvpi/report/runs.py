@@ -14,7 +14,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from mvpi.agents.files import FORMAT, read_json, read_metrics
+from mvpi._storage.arrays import FORMAT
+from mvpi._storage.files import read_json
+from mvpi._storage.metrics import read_metrics
 from mvpi.agents.settings import SETTINGS
 from mvpi.errors import EnvironmentFailure, InputError
 from mvpi.experiments.outcome import Outcome, judge

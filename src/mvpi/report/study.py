@@ -14,7 +14,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from mvpi.agents.files import read_metrics
+from mvpi._storage.metrics import read_metrics
 from mvpi.errors import InputError
 from mvpi.experiments.experiment import Experiment
 from mvpi.experiments.outcome import Outcome

@@ -1,0 +1,1 @@
+"""Files: safe reading, atomic writing, locks, and the run directory with its checksums."""
