@@ -12,9 +12,10 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from mvpi._checks import check_count, check_number, real_array
 from mvpi.errors import InputError
 from mvpi.risk import Risk, VarianceBudget, as_risk, learnable
-from mvpi.stats import check_count, check_number, mean, variance
+from mvpi.stats import mean, variance
 
 Array = npt.NDArray[np.float64]
 
@@ -131,7 +132,7 @@ class Augmenter:
 
     def observe(self, rewards: npt.ArrayLike) -> None:
         """Take note of raw rewards, one or several, the oldest first."""
-        new = np.asarray(rewards, np.float64)
+        new = real_array(rewards, "rewards")
         odd = new[~np.isfinite(new)]
         if odd.size > 0:
             raise InputError(f"rewards must be finite, the environment gave {odd[0]}")

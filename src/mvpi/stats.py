@@ -11,11 +11,22 @@ import math
 import numpy as np
 import numpy.typing as npt
 
+from mvpi._checks import check_count, check_number, real_array
 from mvpi.errors import InputError
 
-Array = npt.NDArray[np.float64]
+__all__ = [
+    "check_count",
+    "check_level",
+    "check_number",
+    "cvar",
+    "distribution",
+    "mean",
+    "quantile",
+    "sharpe",
+    "variance",
+]
 
-_LARGEST_COUNT = 10**12
+Array = npt.NDArray[np.float64]
 
 
 def distribution(
@@ -26,7 +37,7 @@ def distribution(
     Raises `InputError` for an empty sample, values that are not finite, and weights that are
     negative, not finite, all zero, or not one per value.
     """
-    x = _flat(values, "values")
+    x = real_array(values, "values").ravel()
     if x.size == 0:
         raise InputError("values must not be empty: a statistic needs at least one")
     if not np.isfinite(x).all():
@@ -34,7 +45,7 @@ def distribution(
         raise InputError(f"values must be finite, values[{at}] is {x[at]}")
     if weights is None:
         return x, None
-    w = _flat(weights, "weights")
+    w = real_array(weights, "weights").ravel()
     if w.shape != x.shape:
         raise InputError(f"weights must be one per value: {x.size} values, {w.size} weights")
     if not (np.isfinite(w) & (w >= 0)).all():
@@ -112,52 +123,5 @@ def check_level(level: float) -> float:
     return check_number(level, "level", above=0.0, at_most=1.0)
 
 
-def check_number(
-    value: float,
-    name: str,
-    *,
-    above: float = -math.inf,
-    at_least: float = -math.inf,
-    at_most: float = math.inf,
-) -> float:
-    """`value` as a finite float inside the bounds, or an `InputError` that states them."""
-    bounds = [f"> {above:g}"] if above > -math.inf else []
-    bounds += [f">= {at_least:g}"] if at_least > -math.inf else []
-    bounds += [f"<= {at_most:g}"] if at_most < math.inf else []
-    rule = f"{name} must be {' and '.join(bounds)}" if bounds else f"{name} must be finite"
-    if isinstance(value, bool | str | bytes):
-        raise InputError(f"{rule}, got {value!r}")
-    try:
-        number = float(value)
-    except (TypeError, ValueError, OverflowError):
-        raise InputError(f"{rule}, got {str(value)[:80]}") from None
-    if not (math.isfinite(number) and number > above and at_least <= number <= at_most):
-        raise InputError(f"{rule}, got {number}")
-    return number
-
-
-def check_count(value: int, name: str, *, at_least: int = 1) -> int:
-    """A whole number from `at_least` to 10^12 as an `int`, or an `InputError`."""
-    rule = f"{name} must be a whole number >= {at_least}"
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise InputError(f"{rule}, got {value!r}")
-    try:
-        number = value.__index__()
-    except TypeError:
-        raise InputError(f"{rule}, got {value!r}") from None
-    if number < at_least:
-        raise InputError(f"{rule}, got {number}")
-    if number > _LARGEST_COUNT:
-        raise InputError(f"{rule} and <= {_LARGEST_COUNT}, got {number:.3e}")
-    return number
-
-
 def _mean(x: Array, w: Array | None) -> float:
     return float(x.mean() if w is None else w @ x)
-
-
-def _flat(values: npt.ArrayLike, name: str) -> Array:
-    try:
-        return np.asarray(values, dtype=np.float64).ravel()
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{name} must be numbers: {error}") from None
