@@ -7,7 +7,7 @@ BIN := .venv/bin
 INSTALL := $(BIN)/pip install -q --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: run test check bench bench-solver bench-training bench-on-policy bench-plug bench-offline bench-runners clean help
+.PHONY: run test attack check bench bench-solver bench-training bench-on-policy bench-plug bench-offline bench-runners clean help
 
 run: .venv/.installed  ## show what the package does; ARGS="--seed 3" trains with another seed
 	@$(BIN)/python examples/first_look.py
@@ -15,6 +15,9 @@ run: .venv/.installed  ## show what the package does; ARGS="--seed 3" trains wit
 
 test: .venv/.installed  ## run the tests; ARGS="-k risk" picks some, ARGS="-m ''" adds the slow ones
 	@$(BIN)/python -m pytest -n 2 $(ARGS)
+
+attack: .venv/.installed  ## attack the program, count what happens; ARGS="damaged --count 50" picks
+	@$(BIN)/python tests/attack/run.py $(ARGS)
 
 check: .venv/.installed  ## lint, formatting, types
 	@$(BIN)/ruff check .
