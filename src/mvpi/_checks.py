@@ -14,7 +14,7 @@ from contextlib import suppress
 from decimal import Decimal
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +27,8 @@ T = TypeVar("T")
 _LARGEST_COUNT = 10**12
 _LONGEST = 80
 """Characters of a value that a message shows."""
+_DEEPEST = 64
+"""Dimensions that an array can have."""
 
 
 def shown(value: object) -> str:
@@ -64,8 +66,8 @@ def check_number(
     raise InputError(f"{name} must be {rule}, got {shown(value if number is None else number)}")
 
 
-def check_count(value: int, name: str, *, at_least: int = 1) -> int:
-    """A whole number from `at_least` to 10^12 as an `int`, or an `InputError`."""
+def check_count(value: int, name: str, *, at_least: int = 1, at_most: int = _LARGEST_COUNT) -> int:
+    """A whole number from `at_least` to `at_most`, 10^12, as an `int`, or an `InputError`."""
     rule = f"{name} must be a whole number >= {at_least}"
     scalar = _scalar(value)
     if not (isinstance(scalar, Integral) and _is_real(scalar)):
@@ -73,8 +75,8 @@ def check_count(value: int, name: str, *, at_least: int = 1) -> int:
     number = int(scalar)
     if number < at_least:
         raise InputError(f"{rule}, got {shown(number)}")
-    if number > _LARGEST_COUNT:
-        raise InputError(f"{rule} and <= {_LARGEST_COUNT}, got {shown(number)}")
+    if number > at_most:
+        raise InputError(f"{rule} and <= {at_most}, got {shown(number)}")
     return number
 
 
@@ -93,10 +95,10 @@ def check_choice(value: object, name: str, known: Collection[str]) -> str:
     return value
 
 
-def check_kind(value: Any, kind: type[T], name: str, remedy: str) -> T:
-    """An instance of `kind`; `remedy` says how to come by one."""
+def check_kind(value: T, kind: type[Any], name: str, what: str) -> T:
+    """An instance of `kind`, which `what` describes."""
     if not isinstance(value, kind):
-        raise InputError(f"{name} must be {remedy}, got {shown(value)}")
+        raise InputError(f"{name} must be {what}, got {shown(value)}")
     return value
 
 
@@ -106,6 +108,11 @@ def check_function(value: Any, name: str) -> Callable[..., Any]:
         raise InputError(f"{name} must be a function, got {shown(value)}")
     function: Callable[..., Any] = value
     return function
+
+
+def check_callback(value: T | None, name: str) -> T | None:
+    """A function, or None."""
+    return None if value is None else cast(T, check_function(value, name))
 
 
 def real_array(values: Any, name: str) -> Array:
@@ -135,7 +142,7 @@ def real_array(values: Any, name: str) -> Array:
 
 def plain_array(values: Any, name: str) -> npt.NDArray[Any]:
     """`values` as an array of whatever they are; nothing masked, no ragged rows."""
-    if _has_masked(values):
+    if has_masked(values):
         raise InputError(f"{name} must not have masked entries: fill them in, or leave them out")
     try:
         return np.asarray(values)
@@ -167,9 +174,14 @@ def check_path(path: object, name: str = "path") -> Path:
     return Path(text)
 
 
-def check_output(path: object, name: str = "path") -> Path:
-    """The path of a file that can be written: in a directory that exists, and no directory."""
+def check_output(path: object, name: str = "path", endings: Collection[str] = ()) -> Path:
+    """The path of a file that can be written: in a directory that exists, and no directory.
+
+    It must have one of the `endings`, if there are any.
+    """
     file = check_path(path, name)
+    if endings and file.suffix.lower() not in endings:
+        raise InputError(f"{name} must end in {_listed(endings)}, got {shown(str(file))}")
     try:
         there, directory = file.parent.is_dir(), file.is_dir()
     except OSError as error:
@@ -207,14 +219,19 @@ def _is_real(scalar: Any) -> bool:
     return isinstance(scalar, Real | Decimal)
 
 
-def _has_masked(values: Any) -> bool:
+def has_masked(values: Any, depth: int = _DEEPEST) -> bool:
     """Whether anything in an array, or in a list of them, is masked."""
     if isinstance(values, np.ma.MaskedArray):
         return bool(np.ma.is_masked(values))
-    if isinstance(values, list | tuple):
+    if isinstance(values, list | tuple) and depth:
         kinds = (np.ma.MaskedArray, list, tuple)
-        return any(_has_masked(part) for part in values if isinstance(part, kinds))
+        return any(has_masked(part, depth - 1) for part in values if isinstance(part, kinds))
     return False
+
+
+def _listed(names: Collection[str]) -> str:
+    *others, last = names
+    return f"{', '.join(others)} or {last}" if others else last
 
 
 def _line(error: Exception) -> str:

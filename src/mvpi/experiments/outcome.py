@@ -10,10 +10,10 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
+from mvpi._checks import check_count, check_number, check_path
 from mvpi.agents.files import FORMAT, read_json, write_json
 from mvpi.errors import InputError
 from mvpi.evaluation import Evaluation, OfReturns, evaluate
-from mvpi.stats import check_count, check_number
 
 EPISODES_SEED = 0
 """Of the final episodes: the same start states for every run, those of `mvpi evaluate`."""
@@ -55,7 +55,7 @@ class Outcome(OfReturns):
     @classmethod
     def read(cls, directory: Path) -> Self | None:
         """The one in a run directory; None if it was not judged yet."""
-        path = directory / EVALUATION
+        path = check_path(directory, "directory") / EVALUATION
         if not path.exists():
             return None
         record = read_json(path)

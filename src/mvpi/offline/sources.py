@@ -13,9 +13,9 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
+from mvpi._checks import check_count, shown
 from mvpi.errors import InputError
 from mvpi.offline.dataset import Dataset
-from mvpi.stats import check_count
 
 if TYPE_CHECKING:
     import minari
@@ -113,7 +113,7 @@ def opened_minari(dataset: minari.MinariDataset | str) -> minari.MinariDataset:
     except _DAMAGE as error:
         there = ", ".join(minari.list_local_datasets()) or "none"
         raise InputError(
-            f"no Minari data set {dataset!r} can be read on this machine, there are: {there} "
+            f"no Minari data set {shown(dataset)} can be read on this machine, there are: {there} "
             f"({' '.join(str(error).split())[:120]})"
         ) from None
 

@@ -247,8 +247,9 @@ class MDP:
         Actions are looked at again: compiled code follows them, wherever they lead.
         """
         n, a = self.n_states, self.n_actions
-        if np.ndim(policy) != 2:
+        if getattr(policy, "shape", None) != (n, a):
             policy = self.checked_policy(policy)
+        if policy.ndim == 1:
             rows = np.arange(n) * a + policy
             if n <= DIRECT_UP_TO:
                 return self.transitions[rows]
