@@ -167,31 +167,37 @@ def check_path(path: object, name: str = "path") -> Path:
         raise InputError(f"{rule}, got {shown(path)}")
     try:
         text = os.fspath(path)
-        if not isinstance(text, str) or not text or b"\0" in os.fsencode(text):
-            raise InputError(f"{rule}, got {shown(text)}")
-    except UnicodeEncodeError:
-        raise InputError(f"{rule} in characters of this system, got {shown(path)}") from None
-    return Path(text)
+        if isinstance(text, str) and text:
+            with suppress(FileNotFoundError, NotADirectoryError):
+                os.lstat(text)
+            return Path(text)
+    except OSError as error:  # such as a name that is too long
+        raise InputError(f"{rule}, got {shown(text)}: {error.strerror}") from None
+    except Exception:  # noqa: BLE001 - a NUL, a character that no file has, a user's `__fspath__`
+        raise InputError(f"{rule}, got {shown(path)}") from None
+    raise InputError(f"{rule}, got {shown(text)}")
 
 
 def check_output(path: object, name: str = "path", endings: Collection[str] = ()) -> Path:
-    """The path of a file that can be written: in a directory that exists, and no directory.
+    """The path of a file that can be written: in a directory that exists, new or a regular file.
 
-    It must have one of the `endings`, if there are any.
+    Files are written beside their place and then moved there: a directory, a device or a pipe of
+    that name would be lost. It must have one of the `endings`, if there are any.
     """
     file = check_path(path, name)
     if endings and file.suffix.lower() not in endings:
         raise InputError(f"{name} must end in {_listed(endings)}, got {shown(str(file))}")
     try:
-        there, directory = file.parent.is_dir(), file.is_dir()
+        there, taken = file.parent.is_dir(), file.exists() and not file.is_file()
     except OSError as error:
         raise InputError(f"{name} cannot be written: {_line(error)}") from None
     if not there:
         raise InputError(
             f"{name} must be in a directory that exists, {shown(str(file.parent))} does not"
         )
-    if directory:
-        raise InputError(f"{name} must be a file, {shown(str(file))} is a directory")
+    if taken:
+        kind = "a directory" if file.is_dir() else "a device or a pipe"
+        raise InputError(f"{name} must be a file, {shown(str(file))} is {kind}")
     return file
 
 

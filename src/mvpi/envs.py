@@ -181,7 +181,10 @@ class Markowitz(gym.Env[Array, Array]):
         a = finite_array(action, "action")
         if a.shape != self.mean.shape:
             raise InputError(f"action must have the shape {self.mean.shape}, got {a.shape}")
-        mean, variance = float(a @ self.mean), float(a @ self.covariance @ a)
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean, variance = float(a @ self.mean), float(a @ self.covariance @ a)
+        if not math.isfinite(variance):
+            raise InputError(f"action must be small enough to be squared, got {shown(action)}")
         slope, weight = _gaussian_penalty(as_risk(risk))
         return mean - slope * variance - weight * math.sqrt(variance)
 

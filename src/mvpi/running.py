@@ -34,7 +34,19 @@ def augment(rewards: npt.ArrayLike, risk: Risk | float, y: float | None = None) 
             f"the risk aversion of {measure} is found while rewards come in: keep an "
             "mvpi.Augmenter(risk), have it observe them, and call its augment"
         )
-    return measure.augment(rewards, measure.dual(rewards) if y is None else y)
+    return _augmented(measure, rewards, measure.dual(rewards) if y is None else y)
+
+
+def _augmented(risk: Risk, rewards: npt.ArrayLike, y: float) -> Array:
+    """`risk.augment`, or an `InputError` where numbers are too large to be squared."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        augmented = risk.augment(rewards, y)
+    if not np.isfinite(augmented).all():
+        raise InputError(
+            f"{risk} at y = {y:g} augments rewards to numbers that are not finite: lower the risk "
+            "aversion or scale rewards down"
+        )
+    return augmented
 
 
 class RewardWindow:
@@ -148,7 +160,7 @@ class Augmenter:
 
     def augment(self, rewards: npt.ArrayLike) -> Array:
         """`risk.augment(rewards, y)`, in the shape the rewards came in."""
-        return self.risk.augment(rewards, self.y)
+        return _augmented(self.risk, rewards, self.y)
 
     def metrics(self) -> dict[str, float]:
         """What is worth plotting: `y`, the risk aversion, mean and variance of raw rewards."""

@@ -28,6 +28,8 @@ __all__ = [
 
 Array = npt.NDArray[np.float64]
 
+_LARGEST_WEIGHT = 1e150
+
 
 def distribution(
     values: npt.ArrayLike, weights: npt.ArrayLike | None = None
@@ -51,10 +53,12 @@ def distribution(
     if not (np.isfinite(w) & (w >= 0)).all():
         at = int(np.argmin(np.isfinite(w) & (w >= 0)))
         raise InputError(f"weights must be finite and >= 0, weights[{at}] is {w[at]}")
-    total = float(w.sum())
-    if total <= 0:
+    largest = float(w.max())
+    if largest <= 0:
         raise InputError("weights must not all be zero")
-    return x, w / total
+    if largest > _LARGEST_WEIGHT:  # their sum might overflow
+        w = w / largest
+    return x, w / float(w.sum())
 
 
 def mean(values: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> float:
@@ -64,7 +68,7 @@ def mean(values: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> float:
     1.5
     """
     x, w = distribution(values, weights)
-    return _mean(x, w)
+    return _without_overflow(_mean(x, w), x)
 
 
 def variance(values: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> float:
@@ -75,8 +79,11 @@ def variance(values: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> flo
     """
     x, w = distribution(values, weights)
     # Seen from one of them, values that are all the same differ by nothing, rounding included.
-    distance = x - x[0 if w is None else int(np.argmax(w))]
-    return _mean((distance - _mean(distance, w)) ** 2, w)
+    with np.errstate(over="ignore"):
+        distance = x - x[0 if w is None else int(np.argmax(w))]
+    with np.errstate(over="ignore", invalid="ignore"):
+        squares = (distance - _mean(distance, w)) ** 2
+    return _without_overflow(_mean(squares, w), x)
 
 
 def sharpe(values: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> float:
@@ -115,7 +122,9 @@ def cvar(values: npt.ArrayLike, level: float, weights: npt.ArrayLike | None = No
     """
     x, w = distribution(values, weights)
     y = quantile(x, level, w)
-    return y - _mean(np.maximum(y - x, 0.0), w) / level
+    with np.errstate(over="ignore"):
+        shortfall = _mean(np.maximum(y - x, 0.0), w) / check_level(level)
+    return _without_overflow(y - shortfall, x)
 
 
 def check_level(level: float) -> float:
@@ -124,4 +133,12 @@ def check_level(level: float) -> float:
 
 
 def _mean(x: Array, w: Array | None) -> float:
-    return float(x.mean() if w is None else w @ x)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return float(x.mean() if w is None else w @ x)
+
+
+def _without_overflow(statistic: float, values: Array) -> float:
+    if not math.isfinite(statistic):
+        largest = float(np.abs(values).max())
+        raise InputError(f"values up to {largest:g} are too large for this statistic: scale them")
+    return statistic

@@ -2,8 +2,9 @@
 
 The process of an attack module gets the numbers of the attacks to make and writes a line for each,
 before and after. When it ends too early or takes too long, the attack that was under way is the
-reason, and another process goes on with the next. Files that are opened for writing outside its
-scratch directory are a failure of the attack that opened them.
+reason, and another process goes on with the next. Nothing outside its scratch directory can be
+opened for writing, moved or removed from Python: what tries is stopped, and is a failure of the
+attack.
 """
 
 from __future__ import annotations
@@ -25,7 +26,22 @@ PATIENCE = 60.0
 _CACHES = ("__pycache__", "mvpi-tests-", "numba", "matplotlib", "fontconfig", "torch", "minari")
 """Directories that libraries write to on their own account."""
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-_CHANGES = ("os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.truncate", "os.symlink")
+_CHANGES = (
+    "os.chmod",
+    "os.chown",
+    "os.link",
+    "os.mkdir",
+    "os.remove",
+    "os.rename",
+    "os.rmdir",
+    "os.symlink",
+    "os.truncate",
+    "shutil.rmtree",
+)
+_MOVES = ("os.link", "os.rename", "os.symlink")
+"""Of two paths; either may be what is lost."""
+_TERMINALS = ("/dev/null", "/dev/tty", "/dev/shm/")
+"""May be opened, and no more."""
 
 Outcome = tuple[str, str]
 
@@ -41,6 +57,7 @@ def survived(module: str, count: int, seed: int) -> Iterator[tuple[str, Outcome]
                 cwd=scratch,
                 stdout=subprocess.PIPE,
                 stdin=subprocess.DEVNULL,
+                env={**os.environ, "TMPDIR": scratch},
                 stderr=subprocess.DEVNULL,
                 text=True,
             ) as process:
@@ -96,23 +113,33 @@ def serve(attacks: Callable[[int, int], list[str]], attack: Callable[[str], Outc
         for line in attacks(count, seed)[first:]:
             news.write(json.dumps({"attack": line}) + "\n")
             outside.clear()
-            outcome = attack(line)
+            try:
+                outcome = attack(line)
+            except WriteOutside:
+                outcome = "write outside", ""
             if outside:
                 outcome = "write outside", f"{outside[0]} ({outcome[0]})"
             news.write(json.dumps({"outcome": outcome}) + "\n")
     os._exit(0)  # JAX would take a while to forget what it has compiled
 
 
+class WriteOutside(BaseException):
+    """Not an `Exception`: nobody is to handle it by writing elsewhere."""
+
+
 def _watch(event: str, arguments: tuple[Any, ...], scratch: Path, outside: list[str]) -> None:
+    """Stop what would change anything outside `scratch`, and take note of it."""
     if event == "open":
-        path, _, flags = arguments
-        if isinstance(path, int) or not isinstance(flags, int) or not flags & _WRITING:
+        _, _, flags = arguments
+        if not isinstance(flags, int) or not flags & _WRITING:
             return
-    elif event in _CHANGES:
-        path = arguments[1] if event in ("os.rename", "os.symlink") else arguments[0]
-    else:
+    elif event not in _CHANGES:
         return
-    name = os.path.abspath(os.fsdecode(path))  # noqa: PTH100 - a Path may refuse the name
-    inside = name.startswith((f"{scratch}/", "/dev/", "/proc/"))
-    if not inside and not any(cache in name for cache in _CACHES):
-        outside.append(f"{event} {name!r:.200}")
+    for path in arguments[: 2 if event in _MOVES else 1]:
+        if isinstance(path, int):
+            continue
+        name = os.path.abspath(os.fsdecode(path))  # noqa: PTH100 - a Path may refuse the name
+        allowed = (f"{scratch}/", *(_TERMINALS if event == "open" else ()))
+        if not name.startswith(allowed) and not any(cache in name for cache in _CACHES):
+            outside.append(f"{event} {name!r:.200}")
+            raise WriteOutside(name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import math
+import os
 from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
@@ -22,6 +23,14 @@ class Hostile:
     __repr__ = __float__ = __int__ = __index__ = __len__ = __iter__ = __array__ = _refuse
     __fspath__ = __bool__ = __eq__ = _refuse
     __hash__ = object.__hash__
+
+
+def _pipe() -> Path:
+    """One in the working directory: to open it is to wait for ever."""
+    path = Path.cwd() / "pipe"
+    if not path.exists():
+        os.mkfifo(path)
+    return path
 
 
 def _recursive() -> list[Any]:
@@ -80,7 +89,7 @@ VALUES: dict[str, Callable[[], Any]] = {
     "array of 1e308": lambda: np.array([1e308, 1e308]),
     "structured array": lambda: np.zeros(2, dtype=[("a", float), ("b", int)]),
     "empty array": lambda: np.array([]),
-    "empty list": lambda: [],
+    "empty list": list,
     "5 dimensions": lambda: np.ones((2, 3, 1, 2, 2)),
     "ragged": lambda: [[1, 2], [3]],
     "recursive": _recursive,
@@ -94,6 +103,6 @@ VALUES: dict[str, Callable[[], Any]] = {
     "module": lambda: math,
     "hostile": Hostile,
     "missing file": lambda: Path("/nonexistent/directory/x.npz"),
-    "directory": lambda: Path(__file__).parent,
-    "device": lambda: Path("/dev/null"),
+    "directory": Path.cwd,
+    "pipe": _pipe,
 }

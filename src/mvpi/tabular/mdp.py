@@ -429,7 +429,8 @@ def _checked_start(start: npt.ArrayLike | int | None, n: int) -> Array:
     if not np.isfinite(array).all() or (array < 0).any():
         s = int(np.argmax(~np.isfinite(array) | (array < 0)))
         raise InputError(f"start must be probabilities >= 0, start[{s}] is {array[s]}")
-    total = float(array.sum())
+    with np.errstate(over="ignore"):
+        total = float(array.sum())
     if abs(total - 1) > _SUM_TOLERANCE:
         raise InputError(f"start must sum to 1, got a sum of {total:.10g}")
     return array / total
