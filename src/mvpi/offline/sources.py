@@ -149,12 +149,12 @@ def _check_metadata(dataset: str) -> None:
     data = Path(get_dataset_path(dataset)) / "data"
     if not data.is_dir():
         return  # Minari says so better
-    facts = json.loads((data / "metadata.json").read_text())
+    facts: Any = json.loads((data / "metadata.json").read_text())
     if not isinstance(facts, dict):
         raise ValueError(f"its metadata are {shown(facts)}, not names and values")
     size = sum(file.stat().st_size for file in data.rglob("*") if file.is_file())
-    check_count(facts.get("total_episodes"), "total_episodes", at_least=0, at_most=size)
-    check_count(facts.get("total_steps"), "total_steps", at_least=0)
+    check_count(facts["total_episodes"], "total_episodes", at_least=0, at_most=size)
+    check_count(facts["total_steps"], "total_steps", at_least=0)
 
 
 class _Column:
