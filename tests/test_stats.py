@@ -148,8 +148,8 @@ BAD_SAMPLES = [
     ([1.0, math.nan], None, "values[1] is nan"),
     ([math.inf], None, "values[0] is inf"),
     ([0.0, 0.0, -math.inf], None, "values[2] is -inf"),
-    (["a"], None, "values must be numbers"),
-    ([[1.0], [1.0, 2.0]], None, "values must be numbers"),
+    (["a"], None, "values must be an array of numbers"),
+    ([[1.0], [1.0, 2.0]], None, "values must be an array of numbers"),
     (None, None, "values"),
     ([1.0], [1.0, 2.0], "1 values, 2 weights"),
     ([1.0, 2.0], [1.0], "2 values, 1 weights"),
@@ -157,7 +157,7 @@ BAD_SAMPLES = [
     ([1.0, 2.0], [math.nan, 1.0], "weights[0] is nan"),
     ([1.0, 2.0], [1.0, math.inf], "weights[1] is inf"),
     ([1.0, 2.0], [0.0, 0.0], "must not all be zero"),
-    ([1.0], ["x"], "weights must be numbers"),
+    ([1.0], ["x"], "weights must be an array of numbers"),
 ]
 
 

@@ -2,14 +2,19 @@
 
 import sys
 import warnings
+from collections.abc import Iterator
 
 
 class InputError(ValueError):
     """Something that was passed in cannot be used.
 
     The message is one line: the value, the bound it breaks, and the remedy. The command line
-    prints it as it is and exits with status 2.
+    prints it as it is and exits with status 2. Whatever is not printable in it, such as a line
+    break in the name of a file, is shown as an escape sequence.
     """
+
+    def __init__(self, message: object) -> None:
+        super().__init__("".join(_printable(str(message))))
 
 
 class EnvironmentFailure(RuntimeError):
@@ -29,6 +34,12 @@ class NoConvergence(RuntimeError):
 
 class ResumeWarning(UserWarning):
     """A run goes on, but not exactly from where it was, or not exactly as it would have."""
+
+
+def _printable(text: str) -> Iterator[str]:
+    for character in text:
+        shown = character.isprintable()
+        yield character if shown else character.encode("unicode_escape").decode("ascii")
 
 
 def warn(message: str, category: type[Warning]) -> None:
