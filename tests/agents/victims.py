@@ -213,7 +213,7 @@ class Abandoned(BaseException):
     """The files were copied; the rest of this run does not matter."""
 
 
-class _Trap:
+class Trap:
     """Counts events; at the one it was told, copies the directory, or dies."""
 
     def __init__(self, out: Path, death: Death | None, to: Path | None) -> None:
@@ -244,7 +244,7 @@ class _Trap:
             self.die()
 
 
-class _Pause(_Trap):
+class _Pause(Trap):
     """Waits to be killed from outside."""
 
     def die(self) -> None:
@@ -254,7 +254,7 @@ class _Pause(_Trap):
 class _DyingFile:
     """A file whose write may be the last."""
 
-    def __init__(self, file: Any, trap: _Trap) -> None:
+    def __init__(self, file: Any, trap: Trap) -> None:
         self._file, self._trap = file, trap
 
     def __getattr__(self, name: str) -> Any:
@@ -276,7 +276,7 @@ class _DyingFile:
         return self._file.write(data)
 
 
-def _arm(trap: _Trap, patch: Callable[[Any, str, Any], None]) -> None:
+def _arm(trap: Trap, patch: Callable[[Any, str, Any], None]) -> None:
     from mvpi._storage import files
     from mvpi.agents.replay import Replay
     from mvpi.environment import World
@@ -325,7 +325,7 @@ def _arm(trap: _Trap, patch: Callable[[Any, str, Any], None]) -> None:
 
 def run(case: Case, out: Path) -> dict[str, int]:
     """Train in this process; returns how many events there were."""
-    trap = _Trap(out, None, None)
+    trap = Trap(out, None, None)
     with pytest.MonkeyPatch.context() as patch:
         _arm(trap, patch.setattr)
         case.agent().learn(case.steps, out)
@@ -334,14 +334,19 @@ def run(case: Case, out: Path) -> dict[str, int]:
 
 def snapshot(case: Case, out: Path, death: Death, to: Path) -> bool:
     """Train in `out`; `to` becomes what a kill would have left. False if the run ended before."""
-    trap = _Trap(out, death, to)
+    trap = Trap(out, death, to)
+    try:
+        trapped(lambda: case.agent().learn(case.steps, out), trap)
+    except Abandoned:
+        return True
+    return False
+
+
+def trapped(work: Callable[[], Any], trap: Trap) -> None:
+    """Do what springs the trap, in this process."""
     with pytest.MonkeyPatch.context() as patch, files_left_open():
         _arm(trap, patch.setattr)
-        try:
-            case.agent().learn(case.steps, out)
-        except Abandoned:
-            return True
-    return False
+        work()
 
 
 def survive(case: Case, seed: int, kills: int, tmp_path: Path) -> int:
@@ -454,7 +459,7 @@ def _victim(order: dict[str, Any], counts: Path) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
     out, death = Path(order["out"]), order["death"]
     if order["after"] is None:
-        trap = _Trap(out, None if death is None else Death(**death), None)
+        trap = Trap(out, None if death is None else Death(**death), None)
     else:
         trap = _Pause(out, Death(("step",), STEPS_UNTIL_KILLED), None)
     _arm(trap, setattr)
