@@ -146,10 +146,24 @@ def check_count(value: int, name: str, *, at_least: int = 1) -> int:
     except TypeError:
         raise InputError(f"{rule}, got {value!r}") from None
     if number < at_least:
-        raise InputError(f"{rule}, got {number}")
+        raise InputError(f"{rule}, got {_abridged(number)}")
     if number > _LARGEST_COUNT:
-        raise InputError(f"{rule} and <= {_LARGEST_COUNT}, got {number:.3e}")
+        raise InputError(f"{rule} and <= {_LARGEST_COUNT}, got {_abridged(number)}")
     return number
+
+
+def _abridged(number: int) -> str:
+    """A whole number as text; one of many digits by its first ones and its size.
+
+    Python converts it neither to a float, beyond 1e308, nor to text, beyond 4300 digits.
+    """
+    if abs(number) <= _LARGEST_COUNT:
+        return str(number)
+    size = abs(number)
+    exponent = round(math.log10(size))
+    exponent -= size < 10**exponent
+    digits = str(size // 10 ** (exponent - 3))
+    return f"{'-' if number < 0 else ''}{digits[0]}.{digits[1:]}e+{exponent}"
 
 
 def _mean(x: Array, w: Array | None) -> float:
