@@ -13,7 +13,7 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
-from mvpi.errors import InputError
+from mvpi.errors import InputError, missing
 from mvpi.offline.dataset import Dataset
 from mvpi.stats import check_count
 
@@ -99,9 +99,7 @@ def opened_minari(dataset: minari.MinariDataset | str) -> minari.MinariDataset:
     try:
         import minari
     except ImportError:
-        raise InputError(
-            "reading Minari data needs the package minari: pip install 'mvpi[offline]'"
-        ) from None
+        raise InputError(missing("reading Minari data", "minari", "offline")) from None
     if isinstance(dataset, minari.MinariDataset):
         return dataset
     if not isinstance(dataset, str):
