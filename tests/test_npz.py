@@ -40,11 +40,13 @@ def _bomb(path: Path, shape: tuple[int, ...], size: int) -> None:
     header = io.BytesIO()
     facts = {"descr": "<f8", "fortran_order": False, "shape": shape}
     np.lib.format.write_array_header_1_0(header, facts)
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        with archive.open("x.npy", "w") as member:
-            member.write(header.getvalue())
-            for _ in range(size >> 20):
-                member.write(bytes(1 << 20))
+    with (
+        zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive,
+        archive.open("x.npy", "w") as member,
+    ):
+        member.write(header.getvalue())
+        for _ in range(size >> 20):
+            member.write(bytes(1 << 20))
 
 
 @pytest.mark.parametrize(
@@ -59,7 +61,7 @@ def test_what_unpacks_to_gigabytes_is_refused_before_it_is_unpacked(
     monkeypatch.setattr("mvpi.npz._ALWAYS_UNPACKED", (1 << 30) // scale)
     _bomb(path, shape, size // scale)
     tracemalloc.start()
-    with pytest.raises(InputError, match="bytes, more than .* are not unpacked; write it with"):
+    with pytest.raises(InputError, match=r"bytes, more than .* are not unpacked; write it with"):
         read_npz(path, {"x"}, written_by="this test")
     assert tracemalloc.get_traced_memory()[1] < 1 << 20
     tracemalloc.stop()
