@@ -40,8 +40,10 @@ def _bomb(path: Path, shape: tuple[int, ...], size: int) -> None:
     header = io.BytesIO()
     facts = {"descr": "<f8", "fortran_order": False, "shape": shape}
     np.lib.format.write_array_header_1_0(header, facts)
-    packed = zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED)
-    with packed as archive, archive.open("x.npy", "w") as member:
+    with (
+        zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive,
+        archive.open("x.npy", "w") as member,
+    ):
         member.write(header.getvalue())
         for _ in range(size >> 20):
             member.write(bytes(1 << 20))

@@ -33,8 +33,8 @@ _DEEPEST = 64
 
 def shown(value: object) -> str:
     """`value` as a message shows it: on one line, not too long, whatever it is."""
-    if isinstance(value, int) and not -(10**_LONGEST) < value < 10**_LONGEST:
-        return f"a whole number of {value.bit_length()} bits"
+    if isinstance(value, int) and abs(value) > _LARGEST_COUNT:
+        return _abridged(value)
     try:
         text = repr(value)
     except Exception:  # noqa: BLE001 - the `repr` of a user's object may raise anything
@@ -238,6 +238,18 @@ def has_masked(values: Any, depth: int = _DEEPEST) -> bool:
 def _listed(names: Collection[str]) -> str:
     *others, last = names
     return f"{', '.join(others)} or {last}" if others else last
+
+
+def _abridged(number: int) -> str:
+    """A whole number of many digits by its first ones and its size.
+
+    Python converts it neither to a float, beyond 1e308, nor to text, beyond 4300 digits.
+    """
+    size = abs(number)
+    exponent = round(math.log10(size))
+    exponent -= size < 10**exponent
+    digits = str(size // 10 ** (exponent - 3))
+    return f"{'-' if number < 0 else ''}{digits[0]}.{digits[1:]}e+{exponent}"
 
 
 def _line(error: Exception) -> str:

@@ -42,6 +42,18 @@ def _printable(text: str) -> Iterator[str]:
         yield character if shown else character.encode("unicode_escape").decode("ascii")
 
 
+def missing(what: str, package: str, extra: str) -> str:
+    """The message that a package of an optional extra is not installed, and how to install it.
+
+    >>> missing("the report", "jinja2", "report")
+    "the report needs the package jinja2: pip install -c constraints.txt '.[report]' in the clone"
+    """
+    return (
+        f"{what} needs the package {package}: "
+        f"pip install -c constraints.txt '.[{extra}]' in the clone"
+    )
+
+
 def warn(message: str, category: type[Warning]) -> None:
     """Warn, pointing at the line outside the package that led here, however deep that is."""
     frame, level = sys._getframe(1), 2

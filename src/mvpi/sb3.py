@@ -26,7 +26,7 @@ import numpy.typing as npt
 from gymnasium.wrappers import NormalizeReward
 
 from mvpi._checks import check_count, check_kind, shown
-from mvpi.errors import InputError
+from mvpi.errors import InputError, missing
 from mvpi.risk import Risk
 from mvpi.running import Augmenter
 
@@ -39,7 +39,7 @@ try:
     from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
     from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper, unwrap_vec_normalize
 except ImportError as error:
-    raise ImportError("mvpi.sb3 needs stable-baselines3: pip install 'mvpi[sb3]'") from error
+    raise ImportError(missing("mvpi.sb3", "stable-baselines3", "sb3")) from error
 
 Algorithm = TypeVar("Algorithm", bound=BaseAlgorithm)
 Array = npt.NDArray[np.float64]

@@ -18,7 +18,7 @@ from mvpi._checks import check_count, shown
 from mvpi._storage.files import open_file
 from mvpi._storage.locks import lock
 from mvpi._storage.run_directory import LOCK
-from mvpi.errors import InputError
+from mvpi.errors import InputError, missing
 from mvpi.offline.dataset import Dataset
 
 if TYPE_CHECKING:
@@ -121,9 +121,7 @@ def opened_minari(dataset: minari.MinariDataset | str) -> minari.MinariDataset:
     try:
         import minari
     except ImportError:
-        raise InputError(
-            "reading Minari data needs the package minari: pip install 'mvpi[offline]'"
-        ) from None
+        raise InputError(missing("reading Minari data", "minari", "offline")) from None
     if isinstance(dataset, minari.MinariDataset):
         return dataset
     if not isinstance(dataset, str):
