@@ -1,4 +1,4 @@
-"""The exceptions of the package; the command line prints each as one line. And how it warns."""
+"""The exceptions and warnings of the package; the command line prints each as one line."""
 
 import sys
 import warnings
@@ -25,6 +25,13 @@ class Divergence(RuntimeError):
 
 class NoConvergence(RuntimeError):
     """A solve did not come to an end. The command line prints the message and exits with 1."""
+
+
+class RiskWarning(UserWarning):
+    """A risk measure that will not do what is expected of it with the rewards at hand.
+
+    The message is one line: the value, what may happen, and the remedy.
+    """
 
 
 def warn(message: str, category: type[Warning]) -> None:

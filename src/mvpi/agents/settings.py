@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 import numpy as np
 
 from mvpi.errors import InputError
+from mvpi.occupancy import Occupancy, check_occupancy
 from mvpi.stats import check_count, check_number
 
 Settings = TypeVar("Settings")
@@ -45,6 +46,11 @@ class CommonSettings:
             raise InputError(f"gamma must be {bound} 1, got {self.gamma}")
         object.__setattr__(self, "hidden", layer_sizes(self.hidden, self._fewest_layers))
         self._counts("evaluation_every", "evaluation_episodes", "checkpoint_every")
+
+    @property
+    def occupancy_gamma(self) -> float | None:
+        """The discount of the occupancy that rewards are weighed by; None: all count alike."""
+        return self.gamma if getattr(self, "occupancy", None) == "discounted" else None
 
     def record(self) -> dict[str, Any]:
         """As plain facts: what determines training, the same as in versions with fewer settings."""
@@ -116,6 +122,9 @@ class TD3Settings(CommonSettings):
     """Bound of that noise."""
     window: int = 10_000
     """How many of the most recent rewards `y` is measured on: the paper's K."""
+    occupancy: Occupancy = "undiscounted"
+    """How `y` and the variance weigh rewards: all alike as the paper does, or discounted, with 0
+    after the end: for tasks that terminate with costs per step."""
     budget_every: int = 1_000
     """With a variance budget: steps between measurements of the policy's variance."""
     budget_rate: float = 0.05
@@ -123,7 +132,7 @@ class TD3Settings(CommonSettings):
     engine: Literal["native", "jax"] = "native"
     """What makes the updates: kernels for this kind of processor, or JAX."""
 
-    _later: ClassVar[tuple[str, ...]] = ("actor_smoothing", "engine")
+    _later: ClassVar[tuple[str, ...]] = ("actor_smoothing", "engine", "occupancy")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -135,6 +144,7 @@ class TD3Settings(CommonSettings):
         self._counts("budget_every")
         self._counts("learning_starts", "averaging", at_least=0)
         self._names("engine", ("native", "jax"))
+        check_occupancy(self.occupancy)
         if self.gradient_steps != -1:
             self._counts("gradient_steps")
         if self.updates % self.policy_delay:
@@ -194,8 +204,13 @@ class PPOSettings(StochasticSettings):
     """Scale the advantages of a minibatch to mean 0 and variance 1."""
     normalize_observations: bool = True
     """Shift and scale observations by their running mean and standard deviation."""
+    occupancy: Occupancy = "undiscounted"
+    """How `y` and the variance weigh rewards: all alike as the paper does, or discounted, with 0
+    after the end: for tasks that terminate with costs per step."""
     budget_rate: float = 0.05
     """With a variance budget: how far the variance of a rollout moves the risk aversion."""
+
+    _later: ClassVar[tuple[str, ...]] = ("occupancy",)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -204,6 +219,7 @@ class PPOSettings(StochasticSettings):
         self._numbers("gae_lambda", at_least=0.0, at_most=1.0)
         self._counts("n_steps", "batch_size", "n_epochs")
         self._flags("normalize_advantage", "normalize_observations")
+        check_occupancy(self.occupancy)
         if self.n_steps % self.batch_size:
             raise InputError(
                 f"batch_size must divide n_steps, got {self.batch_size} and {self.n_steps}"
