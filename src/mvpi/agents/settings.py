@@ -37,6 +37,8 @@ class CommonSettings:
     checkpoint_every: int = 10_000
     """Environment steps between checkpoints, each at the next moment that can be saved."""
 
+    presets: ClassVar[dict[str, dict[str, Any]]] = {}
+    """Names for settings that go together, and these."""
     _fewest_layers: ClassVar[int] = 1
     _below_one: ClassVar[bool] = True
     _before: ClassVar[dict[str, Any]] = {}
@@ -141,6 +143,16 @@ class TD3Settings(CommonSettings):
     engine: Literal["native", "jax"] = "native"
     """What makes the updates: kernels for this kind of processor, or JAX."""
 
+    presets: ClassVar[dict[str, dict[str, Any]]] = {
+        "noisy-rewards": {
+            "batch_size": 256,
+            "exploration_noise": 0.3,
+            "actor_smoothing": 0.3,
+            "train_freq": 100,
+            "gradient_steps": 10,
+            "averaging": 100,
+        }
+    }
     _before: ClassVar[dict[str, Any]] = {
         "actor_smoothing": 0.0,
         "engine": "native",
@@ -339,6 +351,20 @@ SETTINGS: dict[str, type[CommonSettings]] = {
     "prashanth": PrashanthSettings,
 }
 """The settings of every algorithm, by its name on the command line and in files."""
+
+
+def with_preset(kind: type[CommonSettings], preset: str | None) -> dict[str, Any]:
+    """What a preset of that kind of settings sets; an unknown one raises and says which there are.
+
+    >>> with_preset(TD3Settings, "noisy-rewards")["batch_size"]
+    256
+    """
+    if preset is None:
+        return {}
+    if preset not in kind.presets:
+        known = ", ".join(kind.presets) or "none: this algorithm has no presets"
+        raise InputError(f"unknown preset {preset!r}; known are {known}")
+    return kind.presets[preset]
 
 
 def make_settings(kind: type[Settings], given: dict[str, Any]) -> Settings:

@@ -347,6 +347,8 @@ class TD3(Agent[TD3Settings]):
 
     `env` is an id, a `gymnasium.Env` or a function that makes one; `risk` a number (weight of the
     per-step variance, 0 is plain TD3) or any `mvpi.Risk`; the rest are fields of `TD3Settings`.
+    `preset="noisy-rewards"` has settings for rewards that are mostly noise; those you give as well
+    go before it.
 
     >>> import mvpi
     >>> agent = mvpi.TD3("mvpi/Markowitz-v0", risk=1.0, hidden=(32, 32), learning_starts=100)
