@@ -10,6 +10,7 @@ import re
 import sys
 import warnings
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import mvpi
@@ -51,19 +52,26 @@ def _command(arguments: Sequence[str]) -> Any:
     from mvpi.commands.solve import FrontierCommand, Solve
     from mvpi.commands.train import Train
 
-    return tyro.cli(
+    commands: Any = (
         Annotated[Solve, tyro.conf.subcommand("solve")]
         | Annotated[FrontierCommand, tyro.conf.subcommand("frontier")]
         | Annotated[Train, tyro.conf.subcommand("train")]
         | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
         | Annotated[Report, tyro.conf.subcommand("report")]
         | Annotated[Offline, tyro.conf.subcommand("offline")]
-        | Annotated[Paper, tyro.conf.subcommand("paper")],
+        | Annotated[Paper, tyro.conf.subcommand("paper")]
+    )
+    read = partial(
+        tyro.cli,
+        commands,
         prog="mvpi",
         description="Risk-averse reinforcement learning by mean-variance policy iteration. "
         "`mvpi --version` prints the version.",
         args=arguments,
     )
+    command = read()
+    preset = command.with_defaults() if isinstance(command, Train) else None
+    return command if preset is None else read(default=preset)
 
 
 def _warned(message: Warning | str, *_: Any, **__: Any) -> None:

@@ -76,8 +76,9 @@ class AugmentedReward(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstruct
 
     The raw reward is in `info["raw_reward"]`, and wrappers further inside, such as
     `RecordEpisodeStatistics`, go on seeing it. `risk` is a number, a `Risk`, or an `Augmenter` that
-    several environments share. For methods that learn from what they have just seen; a replay
-    buffer should keep raw rewards and have an `Augmenter` augment the batch instead.
+    several environments share, which may weigh rewards by the discounted occupancy. For methods
+    that learn from what they have just seen; a replay buffer should keep raw rewards and have an
+    `Augmenter` augment the batch instead.
     """
 
     def __init__(self, env: Env, risk: Risk | float | Augmenter, window: int = 10_000) -> None:
@@ -85,10 +86,18 @@ class AugmentedReward(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstruct
         self.augmenter = risk if isinstance(risk, Augmenter) else Augmenter(risk, window)
         gym.utils.RecordConstructorArgs.__init__(self, risk=risk, window=window)
         super().__init__(env)
+        self._time = 0
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        self._time = 0
+        return self.env.reset(seed=seed, options=options)
 
     def step(self, action: Any) -> Step:
         observation, reward, terminated, truncated, info = self.env.step(action)
-        self.augmenter.observe(float(reward))
+        self.augmenter.observe(float(reward), self._time, bool(terminated))
+        self._time += 1
         augmented = float(self.augmenter.augment(float(reward)))
         return observation, augmented, terminated, truncated, info | {"raw_reward": float(reward)}
 

@@ -1,4 +1,4 @@
-"""The exceptions of the package; the command line prints each as one line. And how it warns."""
+"""The exceptions and warnings of the package; the command line prints each as one line."""
 
 import sys
 import warnings
@@ -52,6 +52,13 @@ def missing(what: str, package: str, extra: str) -> str:
         f"{what} needs the package {package}: "
         f"pip install -c constraints.txt '.[{extra}]' in the clone"
     )
+
+
+class RiskWarning(UserWarning):
+    """A risk measure that will not do what is expected of it with the rewards at hand.
+
+    The message is one line: the value, what may happen, and the remedy.
+    """
 
 
 def warn(message: str, category: type[Warning]) -> None:

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import gymnasium as gym
 import numpy as np
@@ -22,6 +22,7 @@ from mvpi import stats
 from mvpi._checks import check_count, check_function
 from mvpi.environment import as_source, failure
 from mvpi.errors import InputError
+from mvpi.occupancy import discounted
 from mvpi.risk import Risk, as_risk
 
 Array = npt.NDArray[np.float64]
@@ -34,6 +35,13 @@ Begin = Callable[[np.random.Generator], Act]
 _RESAMPLES = 1_000
 _LONGEST = 1_000_000
 """Steps after which an episode is taken for one without an end."""
+
+
+class Episode(NamedTuple):
+    """What was earned in an episode, and whether it ended other than by truncation."""
+
+    rewards: Array
+    terminated: bool
 
 
 class Predictor(Protocol):
@@ -92,7 +100,8 @@ class OfReturns:
 class Evaluation(OfReturns):
     """What a policy earned: the `returns` of its episodes and the `rewards` of all their steps.
 
-    `lengths` says how many of the rewards belong to each episode, one after the other.
+    `lengths` says how many of the rewards belong to each episode, one after the other, and
+    `terminated` which of the episodes ended other than by truncation.
     `mean`, `variance`, `sharpe`, `cvar` and `value` are of the returns, as in the paper's
     tables; those of the per-step rewards begin with `reward_`.
     """
@@ -100,6 +109,7 @@ class Evaluation(OfReturns):
     returns: Array
     rewards: Array
     lengths: npt.NDArray[np.int64]
+    terminated: npt.NDArray[np.bool_] | None = None
 
     @cached_property
     def reward_mean(self) -> float:
@@ -114,6 +124,19 @@ class Evaluation(OfReturns):
     def reward_value(self, risk: Risk | float) -> float:
         """`risk.value` of the per-step rewards: the objective of the training."""
         return as_risk(risk).value(self.rewards)
+
+    def occupancy(self, gamma: float) -> tuple[Array, Array]:
+        """Rewards and their probabilities in the discounted occupancy: the paper's definition.
+
+        The last reward is the 0 of finished episodes. `mvpi.stats.variance(*result.occupancy(g))`
+        is the variance of the per-step reward there, `risk.value(*result.occupancy(g))` its value.
+        """
+        if self.terminated is None:
+            raise InputError("the occupancy needs terminated, which episodes ended by themselves")
+        times = np.concatenate([np.arange(n) for n in self.lengths])
+        ends = np.zeros(self.rewards.size, np.bool_)
+        ends[np.cumsum(self.lengths) - 1] = self.terminated
+        return discounted(self.rewards, times, ends, gamma)
 
     def interval(
         self, statistic: Callable[[Array], float], confidence: float = 0.95, seed: int = 0
@@ -228,7 +251,7 @@ class _ModelInEpisode:
         return action[()]  # a choice as a number: tables cannot be looked up with an array
 
 
-def run_episodes(begin: Begin, env: gym.Env[Any, Any], *seed: int) -> Iterator[Array]:
+def run_episodes(begin: Begin, env: gym.Env[Any, Any], *seed: int) -> Iterator[Episode]:
     """The rewards of one episode after the other, without end."""
     episode = 0
     while True:
@@ -237,20 +260,21 @@ def run_episodes(begin: Begin, env: gym.Env[Any, Any], *seed: int) -> Iterator[A
         with _blamed_on(env):
             observation, _ = env.reset(seed=int(sequence.generate_state(1)[0]))
         rewards: list[float] = []
-        done = False
+        done = ended = False
         while not done:
             _check_observation(env, observation)
             action = act(observation)
             with _blamed_on(env):
                 observation, reward, terminated, truncated, _ = env.step(action)
                 rewards.append(float(reward))
-                done = bool(terminated) or bool(truncated)
+                ended = bool(terminated)
+                done = ended or bool(truncated)
             if len(rewards) == _LONGEST and not done:
                 what = f"did not end an evaluation episode within {_LONGEST:,} steps"
                 raise failure(env, f"{what}; give it a time limit")
         if not np.isfinite(rewards).all():
             raise failure(env, "returned a reward that is not finite in an evaluation")
-        yield np.array(rewards)
+        yield Episode(np.array(rewards), ended)
         episode += 1
 
 
@@ -282,17 +306,16 @@ class _blamed_on:
             raise failure(self._env, what, error) from error
 
 
-def summarise(
-    rewards_of_episodes: Iterator[Array], *, episodes: int = 1, steps: int = 1
-) -> Evaluation:
+def summarise(shown: Iterator[Episode], *, episodes: int = 1, steps: int = 1) -> Evaluation:
     """Take episodes until there are at least `episodes` of them and `steps` steps."""
-    taken: list[Array] = []
+    taken: list[Episode] = []
     count = 0
     while len(taken) < episodes or count < steps:
-        taken.append(next(rewards_of_episodes))
-        count += len(taken[-1])
+        taken.append(next(shown))
+        count += taken[-1].rewards.size
     return Evaluation(
-        returns=np.array([r.sum() for r in taken]),
-        rewards=np.concatenate(taken),
-        lengths=np.array([len(r) for r in taken]),
+        returns=np.array([episode.rewards.sum() for episode in taken]),
+        rewards=np.concatenate([episode.rewards for episode in taken]),
+        lengths=np.array([episode.rewards.size for episode in taken]),
+        terminated=np.array([episode.terminated for episode in taken]),
     )

@@ -27,7 +27,8 @@ from gymnasium.wrappers import NormalizeReward
 
 from mvpi._checks import check_count, check_kind, shown
 from mvpi.errors import InputError, missing
-from mvpi.risk import Risk
+from mvpi.occupancy import LATE, Occupancy, check_occupancy
+from mvpi.risk import Risk, learnable
 from mvpi.running import Augmenter
 
 try:
@@ -52,7 +53,7 @@ RELIES_ON = {
     "common.callbacks:BaseCallback.init_callback": ("model",),
     "common.logger:Logger.record": ("key", "value"),
     "common.buffers:BaseBuffer._normalize_reward": ("reward", "env"),
-    "common.buffers:ReplayBuffer.add": ("obs", "next_obs", "action", "reward"),
+    "common.buffers:ReplayBuffer.add": ("obs", "next_obs", "action", "reward", "done", "infos"),
     "common.buffers:ReplayBuffer.sample": ("batch_size",),
     "common.buffers:RolloutBuffer.reset": (),
     "common.buffers:RolloutBuffer.compute_returns_and_advantage": ("last_values", "dones"),
@@ -66,11 +67,11 @@ replay buffers pass drawn rewards through `self._normalize_reward`, and `save` k
 model's `__dict__`."""
 
 RELIES_ON_ATTRIBUTES = {
-    "common.base_class:BaseAlgorithm": ("logger",),
-    "common.off_policy_algorithm:OffPolicyAlgorithm": ("replay_buffer",),
-    "common.on_policy_algorithm:OnPolicyAlgorithm": ("rollout_buffer",),
+    "common.base_class:BaseAlgorithm": ("logger", "num_timesteps"),
+    "common.off_policy_algorithm:OffPolicyAlgorithm": ("replay_buffer", "gamma"),
+    "common.on_policy_algorithm:OnPolicyAlgorithm": ("rollout_buffer", "gamma"),
     "common.callbacks:BaseCallback": ("model",),
-    "common.buffers:ReplayBuffer": ("rewards", "pos", "full", "buffer_size"),
+    "common.buffers:ReplayBuffer": ("rewards", "dones", "timeouts", "pos", "full", "buffer_size"),
     "common.buffers:RolloutBuffer": ("rewards",),
     "common.vec_env:VecEnvWrapper": ("venv",),
     "common.vec_env:VecNormalize": ("training", "norm_reward"),
@@ -85,23 +86,30 @@ def risk_averse(
     *,
     risk: Risk | float,
     window: int | None = None,
+    occupancy: Occupancy = "undiscounted",
     **arguments: Any,
 ) -> Algorithm:
     """`algorithm(policy, env, **arguments)` that maximises a risk measure of the per-step reward.
 
     `risk` is a risk aversion (mean-variance) or any `Risk`. `window` is how many of the most recent
-    rewards `y` is measured on: 10,000 if left out, on-policy the rollout but at least 1,000. The
-    model is an instance of `algorithm`; `learn`, `save`, `load` and callbacks are its own. The
-    logger also gets `mvpi/y`, `mvpi/risk_aversion` (if the measure has one), `mvpi/reward_mean` and
-    `mvpi/reward_variance`.
+    rewards `y` is measured on: 10,000 if left out, on-policy the rollout but at least 1,000.
+    `occupancy="discounted"` weighs them by the discounted occupancy, with 0 after the end: for
+    tasks that terminate and cost something per step. The model is an instance of `algorithm`;
+    `learn`, `save`, `load` and callbacks are its own. The logger also gets `mvpi/y`,
+    `mvpi/risk_aversion` (if the measure has one), `mvpi/reward_mean` and `mvpi/reward_variance`.
     """
-    plug = _plug_for(algorithm)(risk, window)
+    kind, measure = _plug_for(algorithm), learnable(risk)
+    if window is not None:
+        check_count(window, "window")
+    discounted = check_occupancy(occupancy) == "discounted"
     _refuse_no_buffer(arguments)
     _refuse_ignored_n_steps(arguments)
-    model = algorithm(policy, env, **arguments)
+    model: Any = algorithm(policy, env, **arguments)
+    plug = kind(measure, window, model.gamma if discounted else None)
     plug.attach(model)
-    model.collect_rollouts = plug  # type: ignore[attr-defined]
-    return model
+    model.collect_rollouts = plug
+    made: Algorithm = model
+    return made
 
 
 def augmenter_of(model: BaseAlgorithm) -> Augmenter:
@@ -119,8 +127,10 @@ class Plug(ABC):
     MEASURE_EVERY = 100
     """Rewards between measurements for the log, fewer at first. `y` is measured at every use."""
 
-    def __init__(self, risk: Risk | float, window: int) -> None:
-        self.augmenter = Augmenter(risk, window)
+    def __init__(self, risk: Risk, window: int, gamma: float | None) -> None:
+        weighing: Occupancy = "undiscounted" if gamma is None else "discounted"
+        self.augmenter = Augmenter(risk, window, occupancy=weighing, gamma=gamma)
+        self._clock = EpisodeClock()
         self._metrics: dict[str, float] = {}
         self._unmeasured = 0
         self._env: VecEnv | None = None
@@ -130,21 +140,24 @@ class Plug(ABC):
         model = callback.model
         self.attach(model)
         self._logger = model.logger
+        if model.num_timesteps == 0:  # `learn` has reset the environments
+            self._clock = EpisodeClock()
         return type(model).collect_rollouts(model, env, callback, *args, **kwargs)
 
     def attach(self, model: Any) -> None:
         """Have the model's buffer augment with this plug: a new one, or one that was loaded."""
         env = model.get_env()
         _refuse_changing_rewards(env, already_asked=env is self._env)
-        self._env = env
+        if env is not self._env:
+            self._env, self._clock = env, EpisodeClock()
         self._adopt_buffer(model)
 
     @abstractmethod
     def _adopt_buffer(self, model: Any) -> None: ...
 
-    def observe(self, rewards: Any) -> None:
+    def observe(self, rewards: Any, times: Any, terminated: Any) -> None:
         """Take note of new rewards, also in the next row of the log."""
-        self.augmenter.observe(rewards)
+        self.augmenter.observe(rewards, times, terminated)
         self._unmeasured += np.size(rewards)
         if 0 < min(self.MEASURE_EVERY, self.augmenter.rewards.size / 2) <= self._unmeasured:
             self._metrics, self._unmeasured = self.augmenter.metrics(), 0
@@ -175,20 +188,26 @@ class Plug(ABC):
 class OffPolicyPlug(Plug):
     """`y` from a window of recent rewards; batches are augmented while they are drawn."""
 
-    def __init__(self, risk: Risk | float, window: int | None) -> None:
-        super().__init__(risk, 10_000 if window is None else window)
+    def __init__(self, risk: Risk, window: int | None, gamma: float | None) -> None:
+        super().__init__(risk, 10_000 if window is None else window, gamma)
 
     def _adopt_buffer(self, model: Any) -> None:
         buffer = model.replay_buffer
         if _plug_of(buffer) is not self:
             if self.augmenter.rewards.size == 0:
-                self.observe(_recent(buffer, self.augmenter.window))
+                self.observe(*_recent(buffer, self.augmenter.window))
             _adopt(buffer, drawing_augmented, self)
 
-    def observe(self, rewards: Any) -> None:
+    def observe(self, rewards: Any, times: Any, terminated: Any) -> None:
         """As they will be drawn: a `VecNormalize` of fixed scale divides what was stored raw."""
         normalize = None if self._env is None else unwrap_vec_normalize(self._env)
-        super().observe(BaseBuffer._normalize_reward(rewards, normalize))
+        super().observe(BaseBuffer._normalize_reward(rewards, normalize), times, terminated)
+
+    def observe_step(self, rewards: Any, dones: Any, infos: Any) -> None:
+        """A step of all environments."""
+        terminated = _terminated(dones, infos)
+        shape = np.shape(rewards)
+        self.observe(rewards, self._clock.step(dones).reshape(shape), terminated.reshape(shape))
 
     def augment(self, rewards: Any) -> Any:
         """An array or a tensor of rewards that were drawn."""
@@ -203,58 +222,98 @@ class OnPolicyPlug(Plug):
     SHORTEST_WINDOW = 1_000
     """Measured on a few steps, `y` would follow the very rewards whose risk it is to tell."""
 
-    def __init__(self, risk: Risk | float, window: int | None) -> None:
-        super().__init__(risk, self.SHORTEST_WINDOW if window is None else window)
+    def __init__(self, risk: Risk, window: int | None, gamma: float | None) -> None:
+        super().__init__(risk, self.SHORTEST_WINDOW if window is None else window, gamma)
         self._grows_with_rollout = window is None
         self._recorder: RewardRecorder | None = None
 
     def __call__(self, env: VecEnv, callback: Any, *args: Any, **kwargs: Any) -> Any:
         if self._recorder is None or self._recorder.venv is not env:
             self._recorder = RewardRecorder(env)
-        self._recorder.rewards = []
+        self._recorder.begin(self._clock)
         try:
             return super().__call__(self._recorder, callback, *args, **kwargs)
         finally:
-            self._recorder.rewards = None
+            self._recorder.end()
 
     def _adopt_buffer(self, model: Any) -> None:
         _adopt(model.rollout_buffer, learning_augmented, self)
 
     def observe_and_augment(self, rewards: Rewards) -> Rewards:
         """`rewards` hold `gamma * value` at time limits; what the environment gave does not."""
-        raw = self._given(rewards)
+        raw, times, terminated = self._given(rewards)
         if self._grows_with_rollout:
             self.augmenter.resize(max(raw.size, self.SHORTEST_WINDOW))
-        self.observe(raw)
+        self.observe(raw, times, terminated)
         return (self._augmented(raw, rewards.dtype) + (rewards - raw)).astype(rewards.dtype)
 
-    def _given(self, rewards: Rewards) -> Array:
-        recorded = None if self._recorder is None else self._recorder.rewards
-        raw = np.asarray(rewards if recorded is None else recorded, np.float64)
+    def _given(self, rewards: Rewards) -> tuple[Array, Any, Any]:
+        """Rewards as they were, their times and whether episodes terminated."""
+        recorder = self._recorder
+        if recorder is None or not recorder.recording:
+            return np.asarray(rewards, np.float64), None, None
+        raw = np.asarray(recorder.rewards, np.float64)
         if raw.shape != rewards.shape:
             raise InputError(
                 f"the rollout has rewards of shape {rewards.shape}, the environment gave "
                 f"{raw.shape}: collect_rollouts must step the environment that is passed to it"
             )
-        return raw
+        return raw, np.array(recorder.times), np.array(recorder.terminated)
 
     def __getstate__(self) -> dict[str, Any]:
         return super().__getstate__() | {"_recorder": None}
 
 
+class EpisodeClock:
+    """How many steps the current episode of each environment has had."""
+
+    def __init__(self) -> None:
+        self._time = np.zeros(0, np.int64)
+
+    def step(self, dones: Any) -> npt.NDArray[np.int64]:
+        """The times of a step of all environments, after which those that are done begin anew."""
+        done = np.asarray(dones, np.bool_)
+        if self._time.shape != done.shape:
+            self._time = np.zeros(done.shape, np.int64)
+        now = self._time
+        self._time = np.where(done, 0, now + 1)
+        return now
+
+
 class RewardRecorder(VecEnvWrapper):
     """Keeps what the environments gave, which SB3 changes in place at a time limit."""
 
-    rewards: list[Rewards] | None = None
+    recording = False
+
+    def begin(self, clock: EpisodeClock) -> None:
+        """Record steps from now on, their times by this clock."""
+        self.recording = True
+        self._clock = clock
+        self.rewards: list[Rewards] = []
+        self.times: list[npt.NDArray[np.int64]] = []
+        self.terminated: list[npt.NDArray[np.bool_]] = []
+
+    def end(self) -> None:
+        """Record no more."""
+        self.recording = False
 
     def reset(self) -> Any:
         return self.venv.reset()
 
     def step_wait(self) -> Any:
         step = self.venv.step_wait()
-        if self.rewards is not None:
-            self.rewards.append(step[1].copy())
+        if self.recording:
+            _, rewards, dones, infos = step
+            self.rewards.append(rewards.copy())
+            self.times.append(self._clock.step(dones))
+            self.terminated.append(_terminated(dones, infos))
         return step
+
+
+def _terminated(dones: Any, infos: Any) -> npt.NDArray[np.bool_]:
+    """Which environments are done other than by a time limit."""
+    cut = [bool(info.get("TimeLimit.truncated", False)) for info in infos]
+    return np.asarray(dones, np.bool_) & ~np.array(cut, np.bool_)
 
 
 class Augmenting:
@@ -270,9 +329,11 @@ def drawing_augmented(own: Any) -> Any:
     class AugmentedDraws(own, Augmenting):  # type: ignore[misc]
         _mvpi_augmented_at_once = 0
 
-        def add(self, obs: Any, next_obs: Any, action: Any, reward: Any, *a: Any, **k: Any) -> None:
-            self._mvpi_plug.observe(reward)
-            super().add(obs, next_obs, action, reward, *a, **k)
+        def add(
+            self, obs: Any, next_obs: Any, action: Any, reward: Any, done: Any, infos: Any, **k: Any
+        ) -> None:
+            self._mvpi_plug.observe_step(reward, done, infos)
+            super().add(obs, next_obs, action, reward, done, infos, **k)
 
         def sample(self, *args: Any, **kwargs: Any) -> Any:
             self._mvpi_augmented_at_once = 0
@@ -357,12 +418,25 @@ def _own_name(buffer: Augmenting) -> str:
     return type(buffer).__bases__[0].__name__
 
 
-def _recent(buffer: Any, count: int) -> Rewards:
-    """The last rewards in a replay buffer, of arrays or tensors, the oldest first."""
+def _recent(buffer: Any, count: int) -> tuple[Rewards, Any, Any]:
+    """The last rewards in a replay buffer, of arrays or tensors, the oldest first.
+
+    Also their times, and whether they terminated an episode. The first rows may be from the middle
+    of episodes; then how far into them is not known.
+    """
     stored = buffer.buffer_size if buffer.full else buffer.pos
     rows = (buffer.pos - stored + np.arange(stored)[-count:]) % buffer.buffer_size
-    recent: Rewards = torch.as_tensor(buffer.rewards)[rows].numpy(force=True)
-    return recent.ravel()[-count:]
+    rewards, done, cut = (
+        torch.as_tensor(column)[rows].numpy(force=True)
+        for column in (buffer.rewards, buffer.dones, buffer.timeouts)
+    )
+    clock, done = EpisodeClock(), done.astype(np.bool_)
+    times = np.array([clock.step(row) for row in done], np.int64).reshape(done.shape)
+    if buffer.full or stored > len(rows):
+        before = np.cumsum(done, axis=0) - done
+        times = np.where(before == 0, LATE, times)
+    terminated = done & ~cut.astype(np.bool_)
+    return rewards.ravel()[-count:], times.ravel()[-count:], terminated.ravel()[-count:]
 
 
 def _plug_for(algorithm: Any) -> type[OffPolicyPlug] | type[OnPolicyPlug]:

@@ -16,7 +16,7 @@ from mvpi._storage.arrays import FORMAT
 from mvpi._storage.run_directory import Checkpoint, RunDirectory, begun
 from mvpi.agents.policy import Policy
 from mvpi.agents.run import OnRow, train
-from mvpi.agents.settings import SETTINGS, CommonSettings, make_settings
+from mvpi.agents.settings import SETTINGS, CommonSettings, make_settings, with_preset
 from mvpi.environment import Env, Made, Source, as_source
 from mvpi.envs import Task
 from mvpi.errors import InputError
@@ -47,9 +47,12 @@ class Agent(Generic[S]):
         env: str | Env | Any,
         risk: Risk | float = 0.0,
         seed: int = 0,
+        *,
+        preset: str | None = None,
         **hyperparameters: Any,
     ) -> None:
-        self.settings: S = make_settings(self.settings_type, hyperparameters)  # type: ignore[assignment]
+        given = with_preset(self.settings_type, preset) | hyperparameters
+        self.settings: S = make_settings(self.settings_type, given)  # type: ignore[assignment]
         self.risk = self.usable(as_risk(risk))
         self.seed = check_count(seed, "seed", at_least=0)
         self.source: Source | None = as_source(env)

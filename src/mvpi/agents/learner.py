@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from mvpi._checks import check_count
 from mvpi._storage.arrays import Arrays
 from mvpi.agents.networks import arrays_of, with_arrays
 from mvpi.agents.policy import Policy
@@ -20,7 +21,7 @@ from mvpi.environment import Source, World, failure
 from mvpi.errors import Divergence, InputError
 from mvpi.evaluation import Evaluation, drawing_from, run_episodes, summarise
 from mvpi.risk import Risk, VarianceBudget, learnable
-from mvpi.stats import check_count
+from mvpi.stats import mean, variance
 
 S = TypeVar("S", bound=CommonSettings)
 Rest = Callable[[], bool]
@@ -124,6 +125,14 @@ class Learner(ABC, Generic[S]):
         """Episodes of the current policy, the same ones whenever asked at this step."""
         return self._watch(self.policy, _EVALUATION, episodes=self.settings.evaluation_episodes)
 
+    def reward_moments(self, seen: Evaluation) -> tuple[float, float]:
+        """Mean and variance of the per-step reward, weighed as `y` is."""
+        gamma = self.settings.occupancy_gamma
+        if gamma is None:
+            return seen.reward_mean, seen.reward_variance
+        weighed = seen.occupancy(gamma)
+        return mean(*weighed), variance(*weighed)
+
     def add_losses(self, losses: npt.NDArray[np.float32]) -> None:
         self._check_finite(losses)
         self._losses += losses
@@ -193,7 +202,7 @@ class Learner(ABC, Generic[S]):
 
     def variance_of(self, policy: Policy) -> float:
         """The per-step variance of a policy as it would be used, without exploration."""
-        return self._watch(policy, _BUDGET, steps=1_000).reward_variance
+        return self.reward_moments(self._watch(policy, _BUDGET, steps=1_000))[1]
 
     def _watch(self, policy: Policy, purpose: int, episodes: int = 1, steps: int = 1) -> Evaluation:
         shown = run_episodes(drawing_from(policy), self._watched, self.seed, purpose, self.steps)

@@ -2,7 +2,8 @@
 
     repeat
         act         a ~ pi(. | s) for `n_steps` steps; keep (s, a, r, s') raw
-        evaluate    y = dual of the rollout's rewards    (mean-variance: their mean)
+        evaluate    y = dual of the rollout's rewards    (mean-variance: their mean),
+                    counted alike or, if `occupancy` is "discounted", by their weight there
         augment     r <- augment(r, y)                   (mean-variance: r - lam r^2 + 2 lam r y)
         advantages  delta = r + gamma V(s') - V(s), 0 in place of V(s') where an episode terminated;
                     A = sum of (gamma lambda)^k delta within the episode
@@ -29,11 +30,13 @@ import numpy.typing as npt
 import optax
 
 from mvpi._storage.arrays import Arrays
+from mvpi.advice import Advice
 from mvpi.agents.agent import Agent
 from mvpi.agents.learner import Learner, Rest
 from mvpi.agents.networks import MLP
 from mvpi.agents.settings import PPOSettings
 from mvpi.agents.stochastic import Actor, Normaliser, clipped
+from mvpi.running import weighed
 from mvpi.spaces import BoxActions, Spaces
 from mvpi.stats import variance
 
@@ -174,6 +177,8 @@ class PPOLearner(Learner[PPOSettings]):
         self.net = initial_networks(self.rng, spaces, self.settings)
         self.rollout = empty_rollout(spaces, self.settings.n_steps)
         self._filled = 0
+        self._times = np.zeros(self.settings.n_steps, np.int64)
+        self.advice = Advice(self.settings.occupancy)
         self.normaliser = Normaliser(spaces, self.settings.normalize_observations)
         self.normaliser.see(self.world.observation)
         self._refresh_policy()
@@ -196,6 +201,7 @@ class PPOLearner(Learner[PPOSettings]):
         """Act at the normalised observation `s`; returns the next one."""
         kept, i = self.rollout, self._filled
         a = self._acting.drawn(s, self.rng)
+        self._times[i] = self.world.length
         observation, r, terminated, truncated = self.world.step(a)
         self.steps += 1
         self._filled += 1
@@ -212,8 +218,12 @@ class PPOLearner(Learner[PPOSettings]):
 
     def _learn(self) -> None:
         """Measure `y`, augment the rollout's rewards, improve."""
-        settings, rewards = self.settings, self.rollout.r
-        self.y = self.risk.dual(rewards)
+        settings, rewards, ends = self.settings, self.rollout.r, self.rollout.terminated
+        seen = weighed(rewards, self._times, ends, settings.occupancy_gamma)
+        self.y = self.risk.dual(*seen)
+        self.advice.terminates |= bool(ends.any())
+        if self.advice.due(self.steps):
+            self.advice.give(self.risk, self.y, *seen)
         with np.errstate(over="ignore"):  # infinite rewards are a divergence, told as such
             r = self.risk.augment(rewards, self.y).astype(np.float32)
         augmented = self.rollout._replace(r=r)
@@ -221,7 +231,7 @@ class PPOLearner(Learner[PPOSettings]):
         minibatches = np.concatenate(order).reshape(-1, settings.batch_size)
         self.net, losses = update(self.net, augmented, minibatches, settings)
         self.add_losses(np.asarray(losses))
-        self.hold_to_budget(lambda: variance(rewards), settings.budget_rate)
+        self.hold_to_budget(lambda: variance(*seen), settings.budget_rate)
         self._filled = 0
         self._refresh_policy()
 

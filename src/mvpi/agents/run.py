@@ -80,13 +80,14 @@ def _evaluate(
 ) -> None:
     speed = clock.steps_per_second()
     seen = learner.evaluate()
+    reward_mean, reward_variance = learner.reward_moments(seen)
     row: Row = {
         "steps": learner.steps,
         "episodes": learner.episodes,
         "return_mean": seen.mean,
         "return_variance": seen.variance,
-        "reward_mean": seen.reward_mean,
-        "reward_variance": seen.reward_variance,
+        "reward_mean": reward_mean,
+        "reward_variance": reward_variance,
         **learner.metrics(),
         TIMING: round(speed, 1),
     }

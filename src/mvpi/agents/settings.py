@@ -15,6 +15,7 @@ import numpy as np
 
 from mvpi._checks import check_choice, check_count, check_flag, check_number, shown
 from mvpi.errors import InputError
+from mvpi.occupancy import Occupancy, check_occupancy
 
 Settings = TypeVar("Settings")
 
@@ -37,6 +38,8 @@ class CommonSettings:
     checkpoint_every: int = 10_000
     """Environment steps between checkpoints, each at the next moment that can be saved."""
 
+    presets: ClassVar[dict[str, dict[str, Any]]] = {}
+    """Names for settings that go together, and these."""
     _fewest_layers: ClassVar[int] = 1
     _below_one: ClassVar[bool] = True
     _before: ClassVar[dict[str, Any]] = {}
@@ -50,6 +53,11 @@ class CommonSettings:
             raise InputError(f"gamma must be {bound} 1, got {self.gamma}")
         object.__setattr__(self, "hidden", layer_sizes(self.hidden, self._fewest_layers))
         self._counts("evaluation_every", "evaluation_episodes", "checkpoint_every")
+
+    @property
+    def occupancy_gamma(self) -> float | None:
+        """The discount of the occupancy that rewards are weighed by; None: all count alike."""
+        return self.gamma if getattr(self, "occupancy", None) == "discounted" else None
 
     def record(self) -> dict[str, Any]:
         """As plain facts: what determines training, the same as in versions with fewer settings."""
@@ -120,6 +128,9 @@ class TD3Settings(CommonSettings):
     """Bound of that noise."""
     window: int = 10_000
     """How many of the most recent rewards `y` is measured on: the paper's K."""
+    occupancy: Occupancy = "undiscounted"
+    """How `y` and the variance weigh rewards: all alike as the paper does, or discounted, with 0
+    after the end: for tasks that terminate with costs per step."""
     budget_every: int = 1_000
     """With a variance budget: steps between measurements of the policy's variance."""
     budget_rate: float = 0.05
@@ -127,9 +138,20 @@ class TD3Settings(CommonSettings):
     engine: Literal["native", "jax"] = "native"
     """What makes the updates: kernels for this kind of processor, or JAX."""
 
+    presets: ClassVar[dict[str, dict[str, Any]]] = {
+        "noisy-rewards": {
+            "batch_size": 256,
+            "exploration_noise": 0.3,
+            "actor_smoothing": 0.3,
+            "train_freq": 100,
+            "gradient_steps": 10,
+            "averaging": 100,
+        }
+    }
     _before: ClassVar[dict[str, Any]] = {
         "actor_smoothing": 0.0,
         "engine": "native",
+        "occupancy": "undiscounted",
         "saturation_penalty": 0.0,
     }
 
@@ -143,6 +165,7 @@ class TD3Settings(CommonSettings):
         self._counts("budget_every")
         self._counts("learning_starts", "averaging", at_least=0)
         self._names("engine", ("native", "jax"))
+        check_occupancy(self.occupancy)
         self._counts("gradient_steps", at_least=-1)
         if self.gradient_steps == 0:
             raise InputError("gradient_steps must be >= 1, or -1 for as many as steps, got 0")
@@ -203,8 +226,13 @@ class PPOSettings(StochasticSettings):
     """Scale the advantages of a minibatch to mean 0 and variance 1."""
     normalize_observations: bool = True
     """Shift and scale observations by their running mean and standard deviation."""
+    occupancy: Occupancy = "undiscounted"
+    """How `y` and the variance weigh rewards: all alike as the paper does, or discounted, with 0
+    after the end: for tasks that terminate with costs per step."""
     budget_rate: float = 0.05
     """With a variance budget: how far the variance of a rollout moves the risk aversion."""
+
+    _before: ClassVar[dict[str, Any]] = {"occupancy": "undiscounted"}
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -213,6 +241,7 @@ class PPOSettings(StochasticSettings):
         self._numbers("gae_lambda", at_least=0.0, at_most=1.0)
         self._counts("n_steps", "batch_size", "n_epochs")
         self._flags("normalize_advantage", "normalize_observations")
+        check_occupancy(self.occupancy)
         if self.n_steps % self.batch_size:
             raise InputError(
                 f"batch_size must divide n_steps, got {self.batch_size} and {self.n_steps}"
@@ -318,6 +347,20 @@ SETTINGS: dict[str, type[CommonSettings]] = {
     "prashanth": PrashanthSettings,
 }
 """The settings of every algorithm, by its name on the command line and in files."""
+
+
+def with_preset(kind: type[CommonSettings], preset: str | None) -> dict[str, Any]:
+    """What a preset of that kind of settings sets; an unknown one raises and says which there are.
+
+    >>> with_preset(TD3Settings, "noisy-rewards")["batch_size"]
+    256
+    """
+    if preset is None:
+        return {}
+    if preset not in kind.presets:
+        known = ", ".join(kind.presets) or "none: this algorithm has no presets"
+        raise InputError(f"unknown preset {preset!r}; known are {known}")
+    return kind.presets[preset]
 
 
 def make_settings(kind: type[Settings], given: dict[str, Any]) -> Settings:

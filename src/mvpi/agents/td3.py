@@ -2,7 +2,8 @@
 
     for every step
         act         a = clip(pi(s) + N(0, sigma^2)); observe r, s'; store (s, a, r, s') raw
-        evaluate    y = dual of the K most recent rewards (mean-variance: their mean)
+        evaluate    y = dual of the K most recent rewards (mean-variance: their mean),
+                    counted alike or, if `occupancy` is "discounted", by their weight there
         draw        a batch; r <- augment(r, y)         (mean-variance: r - lam r^2 + 2 lam r y)
         critics     a' = clip(pi'(s') + clip(noise));  t = r + gamma min_i Q'_i(s', a')
                     Q_i <- descend on (Q_i(s, a) - t)^2
@@ -37,6 +38,7 @@ import numpy.typing as npt
 import optax
 
 from mvpi._storage.arrays import Arrays
+from mvpi.advice import Advice
 from mvpi.agents.agent import Agent
 from mvpi.agents.learner import Learner, Rest
 from mvpi.agents.networks import MLP
@@ -257,17 +259,18 @@ class TD3Learner(Learner[TD3Settings]):
         stored, size = self.restored.get("replay"), self.settings.buffer_size
         self.replay = Replay(size, *sizes, self.directory, self.steps, stored)
         opened.callback(self.replay.close)
-        self.window = RewardWindow(self.settings.window)
+        self.window = RewardWindow(self.settings.window, self.settings.occupancy_gamma)
+        self.advice = Advice(self.settings.occupancy)
         self._refresh_policy()
 
     def advance(self, until: int, rest: Rest) -> None:
         settings, world, replay = self.settings, self.world, self.replay
         s = world.observation
         while self.steps < until:
-            a = self._explore(s)
+            a, time = self._explore(s), world.length
             following, r, terminated, truncated = world.step(a)
             replay.add(s, a, r, terminated, following)
-            self.window.add(r)
+            self.window.add(r, time, terminated)
             self.steps += 1
             s = following
             if self.steps > settings.learning_starts:
@@ -276,6 +279,7 @@ class TD3Learner(Learner[TD3Settings]):
                 if self.steps % settings.budget_every == 0:
                     self.hold_to_budget(self._variance, settings.budget_rate)
             if terminated or truncated:
+                self.advice.terminates |= terminated
                 s = self.begin_episode(world)
                 if rest():
                     return
@@ -290,7 +294,10 @@ class TD3Learner(Learner[TD3Settings]):
     def _learn(self) -> None:
         """Draw the batches of some updates, augment their rewards, update."""
         settings, reward = self.settings, self.replay.reward
-        self.y = self.risk.dual(self.window.rewards)
+        seen = self.window.distribution()
+        self.y = self.risk.dual(*seen)
+        if self.advice.due(self.steps):
+            self.advice.give(self.risk, self.y, *seen)
         rows = self.replay.draw(self.rng, settings.updates, settings.batch_size)
         with np.errstate(over="ignore"):  # the losses will tell
             rows[..., reward] = self.risk.augment(rows[..., reward], self.y)
@@ -326,14 +333,17 @@ class TD3Learner(Learner[TD3Settings]):
         self.replay.forget()
 
     def arrays(self) -> tuple[Any, Arrays]:
+        weighed = {} if self.window.gamma is None else {"window_steps": self.window.steps}
         return self.update.networks, {
             "window": self.window.rewards,
             "replay": self.replay.checksum(),
+            **weighed,
         }
 
     def restore_arrays(self, net: Networks, arrays: Arrays) -> None:
         self.update = updates_of(net, self.settings)
-        self.window.restore(arrays["window"], self.steps)
+        steps = None if self.window.gamma is None else arrays["window_steps"]
+        self.window.restore(arrays["window"], self.steps, steps)
         self._refresh_policy()
 
 
@@ -342,6 +352,8 @@ class TD3(Agent[TD3Settings]):
 
     `env` is an id, a `gymnasium.Env` or a function that makes one; `risk` a number (weight of the
     per-step variance, 0 is plain TD3) or any `mvpi.Risk`; the rest are fields of `TD3Settings`.
+    `preset="noisy-rewards"` has settings for rewards that are mostly noise; those you give as well
+    go before it.
 
     >>> import mvpi
     >>> agent = mvpi.TD3("mvpi/Markowitz-v0", risk=1.0, hidden=(32, 32), learning_starts=100)

@@ -6,9 +6,9 @@ import math
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import tyro
 from rich.console import Console
@@ -21,6 +21,7 @@ from mvpi.agents.settings import (
     PrashanthSettings,
     TamarSettings,
     TD3Settings,
+    with_preset,
 )
 from mvpi.commands.display import number, print_json
 from mvpi.errors import InputError, missing
@@ -57,6 +58,8 @@ class TrainOptions:
 class TD3Options(TrainOptions):
     """MVPI-TD3; at risk 0 it is TD3."""
 
+    preset: str | None = None
+    """Defaults of the settings for a kind of problem: noisy-rewards. Options go before it."""
     settings: Annotated[TD3Settings, tyro.conf.arg(name="")] = field(default_factory=TD3Settings)
 
 
@@ -106,6 +109,14 @@ class Train:
     """Train an agent; the same command on the same directory resumes it."""
 
     options: Annotated[Options, tyro.conf.arg(name="")]
+
+    def with_defaults(self) -> Self | None:
+        """What the options are to be read again with, if a preset gives them other defaults."""
+        chosen = self.options
+        if not isinstance(chosen, TD3Options) or chosen.preset is None:
+            return None
+        settings = TD3Settings(**with_preset(TD3Settings, chosen.preset))
+        return replace(self, options=replace(chosen, settings=settings))
 
     def run(self, console: Console) -> None:
         from mvpi.agents.agent import agent_for

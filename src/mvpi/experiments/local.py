@@ -14,10 +14,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from mvpi._checks import check_count
 from mvpi.experiments import worker
 from mvpi.experiments.experiment import Experiment
 from mvpi.experiments.runner import BUSY_WAIT, Event, begin, ended, parted
-from mvpi.stats import check_count
 
 _LOOK = 0.2
 """Seconds between two looks at the workers."""

@@ -13,13 +13,13 @@ from itertools import product
 
 import numpy as np
 
+from mvpi._checks import check_count, check_number
 from mvpi.envs import FourState
 from mvpi.errors import InputError
 from mvpi.experiments.paper import OFFLINE_RISK_AVERSIONS, check_each_once
 from mvpi.offline import Dataset
 from mvpi.offline.published import Runs
 from mvpi.risk import MeanVariance
-from mvpi.stats import check_count, check_number
 
 DISCOUNT = 0.7
 TRANSITIONS = 1_000

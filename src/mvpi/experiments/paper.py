@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
+from mvpi._checks import check_count, check_number
 from mvpi.agents.settings import TD3Settings
 from mvpi.errors import InputError
 from mvpi.experiments.experiment import Experiment
-from mvpi.stats import check_count, check_number
 
 TASKS = (
     "InvertedPendulum-v4",

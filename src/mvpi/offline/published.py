@@ -22,13 +22,13 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
+from mvpi._checks import check_count, check_number
 from mvpi.errors import InputError
 from mvpi.offline import dice
 from mvpi.offline.dataset import Dataset
 from mvpi.offline.learn import softmax
 from mvpi.offline.pairs import PairBatch
 from mvpi.risk import Risk
-from mvpi.stats import check_count, check_number
 
 Array = npt.NDArray[np.float64]
 RULES = dice.Rules("gradient-dice", "sgd")

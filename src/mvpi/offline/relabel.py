@@ -23,13 +23,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from mvpi._checks import check_number
 from mvpi._storage.locks import lock
 from mvpi.errors import InputError
 from mvpi.offline.dataset import Dataset
 from mvpi.offline.density_ratio import density_ratio, weighted_dual
 from mvpi.offline.sources import check_lengths, damage_told, opened_minari
 from mvpi.risk import Risk, VarianceBudget, as_risk, risk_text
-from mvpi.stats import check_number
 
 if TYPE_CHECKING:
     import h5py

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import mvpi
+from mvpi._checks import check_count, check_number
 from mvpi._storage.arrays import FORMAT, Arrays
 from mvpi._storage.run_directory import RunDirectory
 from mvpi.agents.networks import arrays_of, with_arrays
@@ -30,7 +31,6 @@ from mvpi.offline.dataset import Dataset
 from mvpi.offline.learn import Iteration, Model, learn_finite
 from mvpi.offline.td3_bc import TD3BC, OnRow, Row
 from mvpi.risk import Risk, VarianceBudget, risk_text
-from mvpi.stats import check_count, check_number
 
 
 def learn_in(out: str | Path, learner: TD3BC, updates: int, on_row: OnRow | None = None) -> TD3BC:

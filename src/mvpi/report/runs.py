@@ -14,13 +14,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from mvpi._checks import check_count, check_number
 from mvpi._storage.arrays import FORMAT
 from mvpi._storage.files import read_json
 from mvpi._storage.metrics import read_metrics
 from mvpi.agents.settings import SETTINGS
 from mvpi.errors import EnvironmentFailure, InputError
 from mvpi.experiments.outcome import Outcome, judge
-from mvpi.stats import check_count, check_number
 
 CONFIG, METRICS, POLICY = "config.json", "metrics.csv", "policy.safetensors"
 _OF_AN_EXPERIMENT = ".experiment"

@@ -14,13 +14,13 @@ from itertools import product
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from mvpi._checks import check_number
 from mvpi._storage.metrics import read_metrics
 from mvpi.errors import InputError
 from mvpi.experiments.experiment import Experiment
 from mvpi.experiments.outcome import Outcome
 from mvpi.experiments.paper import METHODS, Grid
 from mvpi.report.rows import CurveRow, ReturnRow, RunRow, read_rows, write_rows
-from mvpi.stats import check_number
 
 RUNS, RETURNS, CURVES = "runs.csv", "returns.csv", "curves.csv"
 
