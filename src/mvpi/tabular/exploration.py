@@ -126,6 +126,13 @@ class Exploration:
         nearest = min(near, key=lambda c: np.count_nonzero(c.policy != optimum.policy))
         return self._corner(optimum.policy, chain, nearest, (a, b, optimum.values)), line
 
+    def beside(self, corner: Corner) -> Corner:
+        """What is farthest along a slope that is neither flat nor steep around a corner.
+
+        Lines to corners that are far away are known no better than these.
+        """
+        return self.farthest(*unit(2.0 * corner.point.m + 1.0), near=[corner])[0]
+
     def answer(
         self, question: Question, tolerance: float, progress: Progress | None = None
     ) -> Answer:

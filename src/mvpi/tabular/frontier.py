@@ -84,6 +84,8 @@ def _explore_everything(
     )
     polygon.answer(question, tolerance, progress)
     beside = [c for c in polygon.corners() if c.point.m >= calmest.point.m - polygon.finest]
+    if levels.explored:
+        beside.append(polygon.beside(calmest))
     levels.add(polygon, beside)
 
 

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from mvpi.tabular.exploration import Exploration
 from mvpi.tabular.mdp import MDP
-from mvpi.tabular.polygon import Corner, Objective, outline
+from mvpi.tabular.polygon import Corner, Line, Objective, outline
 from mvpi.tabular.solution import Certificate, mixture, moments
 
 _SAME = 1e-12
@@ -115,24 +115,29 @@ class Levels:
         """
         bounds = []
         for level in self.explored:
-            top = max(level.top[1].h, level.top[0].point.m)
-            low = min(_lower((reached - level.centre) / level.scale), top)
-            reach = max(abs(low), abs(top))
-            lines = list(level.lines)
-            for other in self.explored:
-                if other is not level:
-                    lines += (line.seen_in(other.units, level.units, reach) for line in other.lines)
+            lines, low, top = self._seen_in(level)
+            known = (reached - level.centre) / level.scale
+            low = min(max(low, known - 4 * _EPS * abs(known)), top)
             bound = question(level).over(outline(lines, low, top))
             if power == 2:
                 bounds.append(min(level.scale**2 * bound * (1.0 - 4 * _EPS), 0.0))
             else:
+                bound = max(bound, known)
                 rounding = 4 * _EPS * (abs(level.centre) + abs(level.scale * bound))
                 bounds.append(level.mean(bound) + rounding)
         return min(bounds)
 
 
-def _lower(x: float) -> float:
-    return x - 4 * _EPS * abs(x)
+    def _seen_in(self, level: Exploration) -> tuple[list[Line], float, float]:
+        """All lines in the units of one level; the least and the largest mean they allow."""
+        low, top = level.lowest, max(level.top[1].h, level.top[0].point.m)
+        reach = max(abs(low), abs(top))
+        lines = list(level.lines)
+        for other in self.explored:
+            if other is not level:
+                lines += (line.seen_in(other.units, level.units, reach) for line in other.lines)
+        low = max([low, *(-line.h for line in lines if line.b == 0.0 and line.a < 0.0)])
+        return lines, low, top
 
 
 def _is_calmer(one: Candidate, other: Candidate) -> bool:

@@ -85,7 +85,8 @@ def _optimum(mdp: MDP, risk: Risk, tolerance: float, progress: Progress | None) 
         return _best_tradeoff(polygon, risk, tolerance, progress)
     if isinstance(risk, Entropic):
         return _best_entropic(polygon, risk, tolerance)
-    return DualSearch(mdp, risk, tolerance * polygon.scale, progress, polygon.solves).run()
+    (centre, scale), solves = polygon.units, polygon.solves
+    return DualSearch(mdp, risk, tolerance * scale, centre, progress, solves).run()
 
 
 @dataclass(frozen=True)
@@ -189,6 +190,8 @@ def _in_own_units(
     levels = Levels()
     for _ in range(_CHANGES_OF_UNITS):
         corner, trace = search(polygon, levels)
+        if len(levels.explored) > 1:
+            levels.add(polygon, [polygon.beside(corner)])
         if polygon.suits(corner.policy, polygon.mean(corner.point.m)):
             break
         polygon = Exploration(polygon.mdp, corner.policy, tolerance, solves=polygon.solves)
