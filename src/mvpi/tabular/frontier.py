@@ -64,7 +64,7 @@ def frontier(
     polygon = explore(core.mdp, tolerance)
     while True:
         _explore_everything(polygon, levels, tolerance, progress)
-        lost = [one for one in levels.efficient() if levels.unit(one) is None]
+        lost = [one for one in levels.boundary() if levels.unit(one) is None]
         if not lost or len(levels.explored) == _MOST_LEVELS:
             return Frontier(core, levels, tolerance)
         polygon = Exploration(core.mdp, lost[0].policy, tolerance, solves=levels.solves)
@@ -132,7 +132,7 @@ class Frontier:
 
     def __init__(self, core: Core, levels: Levels, tolerance: float):
         self._core, self._levels, self._tolerance = core, levels, tolerance
-        self._efficient = levels.efficient()
+        self._efficient, self._boundary = levels.efficient(), levels.boundary()
         self.means = _read_only([one.mean for one in self._efficient])
         self.variances = _read_only([one.variance for one in self._efficient])
         self.policies = tuple(core.lifted(one.policy) for one in self._efficient)
@@ -169,7 +169,7 @@ class Frontier:
     def with_variance_at_most(self, limit: float) -> Solution:
         """The policy with the largest mean among those whose variance is at most `limit`."""
         limit = check_number(limit, "limit", at_least=0.0)
-        best = most_mean(self._core.mdp, self._efficient, limit)
+        best = most_mean(self._core.mdp, self._boundary, limit)
         if best is None:
             raise limit_too_small(limit, self.variances[0])
         bound = self._levels.upper_bound(lambda level: Budget.of(limit, level), best.mean)
@@ -182,7 +182,7 @@ class Frontier:
         target above the largest mean by no more than the tolerance is taken for that mean.
         """
         target = check_number(target, "target")
-        best = least_variance(self._core.mdp, self._efficient, target)
+        best = least_variance(self._core.mdp, self._boundary, target)
         if best is None:
             best = self._efficient[-1]
             if target - best.mean > self._tolerance * self._levels.explored[0].scale:
@@ -203,7 +203,7 @@ class Frontier:
             if first.mean(c.point.m) < self.means[0]
         ]
         shares = np.linspace(0.0, 1.0, points_per_edge)[:, None]
-        along = [*left, *self._efficient]
+        along = [*left, *self._boundary]
         m, v = (np.array([one[k] for one in along]) for k in (1, 2))
         start, end, step = m[:-1], m[1:], np.diff(m)
         means = np.clip(start + shares * step, start, end)

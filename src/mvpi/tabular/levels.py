@@ -76,16 +76,32 @@ class Levels:
     def calmest(self) -> Candidate:
         return min(self._found.values(), key=lambda one: (one.variance, -one.mean))
 
-    def efficient(self) -> list[Candidate]:
-        """The policies that no other, and no mixture of two, is better than; by increasing mean."""
+    def boundary(self) -> list[Candidate]:
+        """The corners of the lower boundary from the least variance on, by increasing mean.
+
+        Some may have more variance than a corner with a larger mean; a mixture with one of them
+        may still be better than all others.
+        """
         kept: list[Candidate] = []
         for one in sorted(self._found.values(), key=lambda one: (one.mean, -one.variance)):
-            while kept and not _is_calmer(kept[-1], one):
+            while kept and _same_mean(kept[-1], one) and kept[-1].variance > one.variance:
                 kept.pop()
+            if kept and _same_mean(kept[-1], one):
+                continue
             while len(kept) > 1 and not _is_below(kept[-1], kept[-2], one):
                 kept.pop()
             kept.append(one)
-        return kept
+        least = min(one.variance for one in kept)
+        calm = [i for i, one in enumerate(kept) if one.variance <= (1.0 + _SAME) * least]
+        return kept[calm[-1] :]
+
+    def efficient(self) -> list[Candidate]:
+        """The corners that no policy is better than in mean and variance; by increasing mean."""
+        kept: list[Candidate] = []
+        for one in reversed(self.boundary()):
+            if not kept or one.variance < (1.0 - _SAME) * kept[-1].variance:
+                kept.append(one)
+        return kept[::-1]
 
     def unit(self, candidate: Candidate) -> float | None:
         """The coarsest scale that suits a policy; None if none does."""
@@ -140,10 +156,10 @@ class Levels:
         return lines, low, top
 
 
-def _is_calmer(one: Candidate, other: Candidate) -> bool:
-    """Whether `one`, whose mean is smaller, has less variance, and a mean that really is smaller."""
-    really = other.mean - one.mean > _SAME * math.sqrt(other.variance) + 4 * _EPS * abs(one.mean)
-    return really and one.variance < (1.0 - _SAME) * other.variance
+def _same_mean(one: Candidate, other: Candidate) -> bool:
+    """Whether rounding alone may be the difference between two means."""
+    spread = math.sqrt(max(one.variance, other.variance))
+    return abs(other.mean - one.mean) <= _SAME * spread + 4 * _EPS * abs(one.mean)
 
 
 def _is_below(one: Candidate, left: Candidate, right: Candidate) -> bool:
@@ -152,16 +168,15 @@ def _is_below(one: Candidate, left: Candidate, right: Candidate) -> bool:
     return one.variance <= (1.0 - _SAME) * left.towards(right, share)[1]
 
 
-def most_mean(mdp: MDP, efficient: list[Candidate], limit: float) -> Candidate | None:
-    """The largest mean with a variance of at most `limit`: a policy, or a mixture of neighbours."""
-    inside = [one.variance <= (1.0 + _SAME) * limit for one in efficient]
-    if not inside[0]:
+def most_mean(mdp: MDP, boundary: list[Candidate], limit: float) -> Candidate | None:
+    """The largest mean with a variance of at most `limit`: a corner, or a mixture of neighbours."""
+    inside = [i for i, one in enumerate(boundary) if one.variance <= (1.0 + _SAME) * limit]
+    if not inside:
         return None
-    at = inside.index(False) if False in inside else len(inside)
-    left = efficient[at - 1]
-    if at == len(efficient):
+    left = boundary[inside[-1]]
+    if inside[-1] == len(boundary) - 1:
         return left
-    right = efficient[at]
+    right = boundary[inside[-1] + 1]
     step, spare = (right.mean - left.mean) ** 2, max(limit - left.variance, 0.0)
     slope = right.variance - left.variance + step
     share = 2.0 * spare / (slope + math.sqrt(max(slope**2 - 4.0 * step * spare, 0.0)))
@@ -175,25 +190,25 @@ def most_mean(mdp: MDP, efficient: list[Candidate], limit: float) -> Candidate |
     return left
 
 
-def least_variance(mdp: MDP, efficient: list[Candidate], target: float) -> Candidate | None:
-    """The least variance with a mean of at least `target`: a policy, or a mixture of neighbours."""
-    at = bisect_left(efficient, target - 4 * _EPS * abs(target), key=lambda one: one.mean)
-    if at == len(efficient):
+def least_variance(mdp: MDP, boundary: list[Candidate], target: float) -> Candidate | None:
+    """The least variance with a mean of at least `target`: a corner, or a mixture of neighbours."""
+    at = bisect_left(boundary, target - 4 * _EPS * abs(target), key=lambda one: one.mean)
+    if at == len(boundary):
         return None
-    right = efficient[at]
+    best = min(boundary[at:], key=lambda one: one.variance)
     if at == 0:
-        return right
-    left = efficient[at - 1]
+        return best
+    left, right = boundary[at - 1], boundary[at]
     width = right.mean - left.mean
     share = (target - left.mean) / width
     for attempt in range(_TRIES):
-        if share >= 1.0 or left.towards(right, share)[1] >= right.variance:
+        if share >= 1.0 or left.towards(right, share)[1] >= best.variance:
             break
         found = _mixed(mdp, left, right, share)
         if found.mean >= target:
             return found
         share += 2.0**attempt * 1.01 * (target - found.mean) / width
-    return right
+    return best
 
 
 def _mixed(mdp: MDP, left: Candidate, right: Candidate, share: float) -> Candidate:

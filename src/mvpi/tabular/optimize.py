@@ -32,7 +32,7 @@ from mvpi.tabular.solution import (
     describe,
     describe_moments,
 )
-from mvpi.tabular.solve import expected_utility, solve
+from mvpi.tabular.solve import solve
 
 TOLERANCE = 1e-9
 """Default largest gap between value and bound, as a share of half the range of the rewards."""
@@ -41,8 +41,12 @@ _ROUNDING = 1e-13
 """A variance this little above its limit, in scaled units, may be within it."""
 _CHANGES_OF_UNITS = 6
 """How often a policy with rewards far from those of the largest mean is looked at in its units."""
-_ENTROPIC_ROUNDING = 1e-12
-"""`1 - beta h` is not known better than this, which matters when it is small."""
+_LARGEST_EXPONENT = 30.0
+"""Costs that are larger than `exp` of this are as good as infinite; less of them is a valid bound."""
+_ENTROPIC_ROUNDING = 1e-14
+"""Share of itself by which an expected exponential may be off."""
+_ENTROPIC_SOLVES = 60
+"""Enough to halve the range of the rewards until arithmetic cannot."""
 
 
 def optimize(
@@ -258,7 +262,7 @@ def _best_under_budget(
         return end, answer.trace
 
     levels, trace = _in_own_units(polygon, search, tolerance)
-    best = most_mean(polygon.mdp, levels.efficient(), risk.limit)
+    best = most_mean(polygon.mdp, levels.boundary(), risk.limit)
     if best is None:
         raise limit_too_small(risk.limit, levels.calmest.variance)
     bound = levels.upper_bound(lambda level: Budget.of(risk.limit, level), best.mean)
@@ -281,27 +285,28 @@ def _in_rewards(polygon: Exploration, progress: Progress | None) -> Progress | N
 def _best_entropic(polygon: Exploration, risk: Entropic, tolerance: float) -> Solution:
     """All `y` have the same best policy; a good `y` only keeps the exponents in range.
 
-    With `h` an upper bound on `E[u(R - y)]`, the value is at most `y - log(1 - beta h) / beta`.
+    With `c` a lower bound on `E[exp(-beta (R - y))]`, no value is above `y - log(c) / beta`. The
+    value of the best policy so far is a good `y`, unless it is so far below the optimum that all
+    better policies are the same to arithmetic; then half-way to the bound is tried.
     """
     mdp, scale, beta = polygon.mdp, polygon.scale, risk.risk_aversion
-    y = float(mdp.rewards.min())
-    accuracy = 0.1 * tolerance * min(scale, 1.0 / beta)
-    rounding = _ENTROPIC_ROUNDING * min(1.0, beta * float(np.ptp(mdp.rewards)))
-    bound, policy = math.inf, None
+    bound = float(mdp.rewards.max())
+    best, policy = -math.inf, polygon.top[0].policy
+    y = risk.dual(*mdp.reward_distribution(mdp.occupancy(policy)))
     trace: list[float] = []
-    while len(trace) < 30:
-        rewards = expected_utility(mdp, risk, y)
-        optimum = solve(mdp, rewards, policy=policy, tolerance=accuracy)
-        policy = optimum.policy
-        share = beta * optimum.upper + rounding
-        if share < 1.0:
-            bound = min(bound, y - math.log1p(-share) / beta)
-        value = risk.dual(*mdp.reward_distribution(mdp.occupancy(policy)))
-        trace.append(value)
-        if beta * abs(value - y) < 1.0:
+    while len(trace) < _ENTROPIC_SOLVES:
+        costs = mdp.expected(lambda r, y=y: np.exp(np.minimum(beta * (y - r), _LARGEST_EXPONENT)))
+        optimum = solve(mdp, -costs, policy=policy, tolerance=0.1 * tolerance * min(beta * scale, 1.0))
+        least = -optimum.upper - _ENTROPIC_ROUNDING * abs(optimum.upper)
+        if least > 0.0:
+            bound = min(bound, y - math.log(least) / beta)
+        value = risk.dual(*mdp.reward_distribution(mdp.occupancy(optimum.policy)))
+        if value > best:
+            best, policy = value, optimum.policy
+        trace.append(best)
+        if bound - best <= tolerance * scale or (y == best and beta * (bound - best) < 1.0):
             break
-        y = value
-    assert policy is not None
+        y = best if y != best else 0.5 * (best + bound)
     solves = polygon.solves + len(trace)
     certificate = Certificate(bound, tolerance * scale, solves, tuple(trace))
     return describe(mdp, policy, risk, certificate)
