@@ -208,7 +208,7 @@ class Check:
             below = float(truth - Fraction(bound)) if np.isfinite(bound) else bound
             self._violation("bound", f"{name}: {bound:.17g} is below the optimum by {below:.3g}")
         if not answer.converged:
-            self.unconverged[name.split("(")[0] + _measure(name)] += 1
+            self.unconverged[name.split("(", maxsplit=1)[0] + _measure(name)] += 1
         elif truth - reached > slack:
             self._violation(
                 "converged", f"{name}: {float(reached):.9g} where {float(truth):.9g} is possible"
@@ -225,13 +225,13 @@ class Check:
 
     def _answer(self, name: str, ask: Callable[[], Any], refusal: bool = False) -> Any:
         """What is answered; None where asking for it is refused, which only some may be."""
-        self.asked[name.split("(")[0] + _measure(name)] += 1
+        self.asked[name.split("(", maxsplit=1)[0] + _measure(name)] += 1
         try:
             return ask()
         except mvpi.InputError as error:
             if not refusal:
                 self._violation("error", f"{name}: {error}")
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is counted
             self._violation("error", f"{name}: {type(error).__name__}: {error}")
         return None
 

@@ -8,7 +8,6 @@ as the huge cost of an action that is not allowed, blur nothing.
 from __future__ import annotations
 
 import heapq
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count, pairwise

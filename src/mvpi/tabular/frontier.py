@@ -17,7 +17,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -191,7 +190,7 @@ class Frontier:
                     f"got {target:.8g}"
                 )
             target = best.mean
-        bound = self._levels.upper_bound(lambda level: LeastVariance(), target, power=2)
+        bound = self._levels.upper_bound(lambda _: LeastVariance(), target, power=2)
         return self._solution(best, 0.0 - best.variance, bound, power=2)
 
     def curve(self, points_per_edge: int = 20) -> tuple[Array, Array]:
@@ -249,12 +248,10 @@ class Frontier:
         return float(gained / (self.variances[higher] - self.variances[lower]))
 
     def _all_found(self) -> bool:
-        """Whether each policy was looked at in units that suit it, and what is beside it is known."""
+        """Whether all of the boundary was explored, each part in units that suit it."""
         return all(self._levels.unit(one) is not None for one in self._efficient)
 
-    def _solution(
-        self, answer: Candidate, value: float, bound: float, power: int = 1
-    ) -> Solution:
+    def _solution(self, answer: Candidate, value: float, bound: float, power: int = 1) -> Solution:
         certificate = self._levels.certificate(answer, bound, self._tolerance, power=power)
         whole = self._core.lifted(answer.policy)
         return describe_moments(whole, answer.mean, answer.variance, value, certificate)

@@ -22,7 +22,7 @@ from mvpi.tabular.polygon import Corner, Line, Objective, outline
 from mvpi.tabular.solution import Certificate, mixture, moments
 
 _SAME = 1e-12
-"""Share of itself by which a variance, and of the standard deviation by which a mean, may be off."""
+"""Share of itself by which a variance may be off, and of its root by which a mean may be."""
 _EPS = float(np.finfo(np.float64).eps)
 _TRIES = 5
 """How often a mixture is corrected that rounding put beyond a limit."""
@@ -142,7 +142,6 @@ class Levels:
                 rounding = 4 * _EPS * (abs(level.centre) + abs(level.scale * bound))
                 bounds.append(level.mean(bound) + rounding)
         return min(bounds)
-
 
     def _seen_in(self, level: Exploration) -> tuple[list[Line], float, float]:
         """All lines in the units of one level; the least and the largest mean they allow."""

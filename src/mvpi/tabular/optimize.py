@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
+import numpy.typing as npt
 
 from mvpi.errors import InputError
 from mvpi.risk import Entropic, MeanVariance, Risk, VarianceBudget, as_risk
@@ -34,6 +35,8 @@ from mvpi.tabular.solution import (
 )
 from mvpi.tabular.solve import solve
 
+Array = npt.NDArray[np.float64]
+
 TOLERANCE = 1e-9
 """Default largest gap between value and bound, as a share of half the range of the rewards."""
 
@@ -42,7 +45,7 @@ _ROUNDING = 1e-13
 _CHANGES_OF_UNITS = 6
 """How often a policy with rewards far from those of the largest mean is looked at in its units."""
 _LARGEST_EXPONENT = 30.0
-"""Costs that are larger than `exp` of this are as good as infinite; less of them is a valid bound."""
+"""Costs above `exp` of this are as good as infinite; to count less of them keeps bounds valid."""
 _ENTROPIC_ROUNDING = 1e-14
 """Share of itself by which an expected exponential may be off."""
 _ENTROPIC_SOLVES = 60
@@ -170,12 +173,12 @@ def _gradient_direction(price: float, mean: float) -> tuple[float, float]:
 
 
 def _risk_neutral(polygon: Exploration, tolerance: float) -> Solution:
-    corner, line = polygon.top
+    corner, _ = polygon.top
     levels = Levels()
     levels.add(polygon, [corner])
     best = levels.efficient()[-1]
     trace = (polygon.mean(corner.point.m),)
-    bound = levels.upper_bound(lambda level: Tradeoff(0.0), best.mean)
+    bound = levels.upper_bound(lambda _: Tradeoff(0.0), best.mean)
     certificate = levels.certificate(best, bound, tolerance, trace)
     return describe_moments(*best, best.mean, certificate)
 
@@ -295,8 +298,10 @@ def _best_entropic(polygon: Exploration, risk: Entropic, tolerance: float) -> So
     y = risk.dual(*mdp.reward_distribution(mdp.occupancy(policy)))
     trace: list[float] = []
     while len(trace) < _ENTROPIC_SOLVES:
-        costs = mdp.expected(lambda r, y=y: np.exp(np.minimum(beta * (y - r), _LARGEST_EXPONENT)))
-        optimum = solve(mdp, -costs, policy=policy, tolerance=0.1 * tolerance * min(beta * scale, 1.0))
+        costs = mdp.expected(_costs(beta, y))
+        optimum = solve(
+            mdp, -costs, policy=policy, tolerance=0.1 * tolerance * min(beta * scale, 1.0)
+        )
         least = -optimum.upper - _ENTROPIC_ROUNDING * abs(optimum.upper)
         if least > 0.0:
             bound = min(bound, y - math.log(least) / beta)
@@ -310,3 +315,8 @@ def _best_entropic(polygon: Exploration, risk: Entropic, tolerance: float) -> So
     solves = polygon.solves + len(trace)
     certificate = Certificate(bound, tolerance * scale, solves, tuple(trace))
     return describe(mdp, policy, risk, certificate)
+
+
+def _costs(beta: float, y: float) -> Callable[[Array], Array]:
+    """`exp(-beta (r - y))`, as far as arithmetic can carry it."""
+    return lambda r: np.exp(np.minimum(beta * (y - r), _LARGEST_EXPONENT))

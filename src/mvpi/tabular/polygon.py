@@ -200,7 +200,11 @@ def outline(lines: Iterable[Line], low: float, high: float) -> list[Point]:
     ends = [low, *(start for _, start in highest[1:]), high]
     beside = [highest[max(i - 1, 0) : i + 1] for i in range(len(ends))]
     return [
-        Point(m, max((line.height(m) for line, _ in pair), default=-math.inf) - ROUNDING * max(1.0, m**2))
+        Point(
+            m,
+            max((line.height(m) for line, _ in pair), default=-math.inf)
+            - ROUNDING * max(1.0, m**2),
+        )
         for m, pair in zip(ends, beside, strict=True)
     ]
 
