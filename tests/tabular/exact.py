@@ -67,20 +67,18 @@ class ExactMDP:
 
     def law(self, policy: Sequence[Sequence[Fraction]]) -> Law:
         """The distribution of the reward under probabilities `policy[s][a]`."""
+        chosen = [[(a, share) for a, share in enumerate(row) if share] for row in policy]
         chain = [
-            [
-                sum(policy[s][a] * self.p[s][a][t] for a in range(self.actions))
-                for t in range(self.n)
-            ]
+            [sum(share * self.p[s][a][t] for a, share in chosen[s]) for t in range(self.n)]
             for s in range(self.n)
         ]
         found: dict[Fraction, Fraction] = {}
         for s, visits in enumerate(self._occupancy(chain)):
-            for a, t in product(range(self.actions), range(self.n)):
-                share = visits * policy[s][a] * self.p[s][a][t]
-                if share:
+            for (a, share), t in product(chosen[s], range(self.n)):
+                weight = visits * share * self.p[s][a][t]
+                if weight:
                     reward = self.r[s][a][t]
-                    found[reward] = found.get(reward, Fraction(0)) + share
+                    found[reward] = found.get(reward, Fraction(0)) + weight
         return sorted(found.items())
 
     def of_floats(self, policy: np.ndarray) -> Law:

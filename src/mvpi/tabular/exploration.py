@@ -126,11 +126,13 @@ class Exploration:
         return self._corner(optimum.policy, chain, nearest, (a, b, optimum.values)), line
 
     def beside(self, corner: Corner) -> Corner:
-        """What is farthest along a slope that is neither flat nor steep around a corner.
+        """What is farthest along a slope a little steeper than where a corner begins to be.
 
         Lines to corners that are far away are known no better than these.
         """
-        return self.farthest(*unit(2.0 * corner.point.m + 1.0), near=[corner])[0]
+        chords = [gap.chord() for gap in self.gaps if gap.right is corner and gap.width > 0.0]
+        slope = max([2.0 * corner.point.m, *(chord.a / chord.b for chord in chords)])
+        return self.farthest(*unit(slope + 1.0 + abs(slope)), near=[corner])[0]
 
     def answer(
         self, question: Question, tolerance: float, progress: Progress | None = None

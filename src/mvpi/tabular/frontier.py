@@ -184,7 +184,8 @@ class Frontier:
         best = least_variance(self._core.mdp, self._boundary, target)
         if best is None:
             best = self._efficient[-1]
-            if target - best.mean > self._tolerance * self._levels.explored[0].scale:
+            unit = max(self._levels.explored[0].scale, abs(best.mean))
+            if target - best.mean > self._tolerance * unit:
                 raise InputError(
                     f"target must be <= {best.mean:.8g}, the largest mean any policy reaches, "
                     f"got {target:.8g}"

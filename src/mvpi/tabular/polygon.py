@@ -184,7 +184,8 @@ def outline(lines: Iterable[Line], low: float, high: float) -> list[Point]:
     """
     highest: list[tuple[Line, float]] = []
     """From left to right, with the mean from which on each is the highest."""
-    for line in sorted((line for line in lines if line.b > _VERTICAL), key=lambda one: one.angle):
+    slanted = (line for line in lines if line.b > _VERTICAL)
+    for line in sorted(slanted, key=lambda line: line.a / line.b):  # angles of steep ones are equal
         start: float | None = low
         while highest:
             last, begin = highest[-1]
