@@ -159,20 +159,8 @@ def test_the_command_line_says_it_in_one_line(
     options = ["--n-steps", "512", "--evaluation-episodes", "1", "--hidden", "8"]
     with warnings.catch_warnings():
         warnings.simplefilter("default")
-        cli.main(
-            [
-                "train",
-                "ppo",
-                "--env",
-                "mvpi/Markowitz-v0",
-                "--risk",
-                "1e-4",
-                "--steps",
-                "1024",
-                "--out",
-            ]
-            + [str(tmp_path), *options]
-        )
+        words = "train ppo --env mvpi/Markowitz-v0 --risk 1e-4 --steps 1024"
+        cli.main([*words.split(), "--out", str(tmp_path), *options])
     lines = [line for line in capsys.readouterr().err.splitlines() if "warning" in line]
     assert len(lines) == 1
     assert "risk aversion 0.0001 does nothing" in lines[0]

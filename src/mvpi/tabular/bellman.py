@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mvpi.tabular.chain import DIRECT_UP_TO
+from mvpi.tabular.chain import DIRECT_UP_TO, moves
 from mvpi.tabular.mdp import MDP
 
 Array = npt.NDArray[np.float64]
@@ -20,23 +20,54 @@ _MARGIN = 200
 _SHARE = 0.2
 """Largest share of all states that is still local."""
 _IMPROVEMENTS = 50
+_EPS = float(np.finfo(np.float64).eps)
+_ROUNDINGS = 8
+"""Units of rounding in the residual of a state of a small MDP."""
 
 
 def backup(mdp: MDP, rewards: Array, values: Array, policy: Actions, residual: Array) -> int:
     """`residual = T v - v`, greedy actions into `policy`; how many actions changed."""
-    table = mdp.transitions
     if mdp.n_states > DIRECT_UP_TO:
         from mvpi.tabular import kernels
 
         table_arrays = _compiled_table(mdp)
         return int(kernels.backup(*table_arrays, rewards, values, mdp.discount, policy, residual))
-    q = rewards + mdp.discount * (table @ values).reshape(rewards.shape)
+    gains, _ = _gains(mdp, rewards, values)
     states = np.arange(mdp.n_states)
-    best = q.max(axis=1)
-    better = best > q[states, policy]
-    policy[better] = q[better].argmax(axis=1)
-    residual[:] = best - values
+    best = gains.max(axis=1)
+    better = best > gains[states, policy]
+    policy[better] = gains[better].argmax(axis=1)
+    residual[:] = best
     return int(np.count_nonzero(better))
+
+
+def _gains(mdp: MDP, rewards: Array, values: Array) -> tuple[Array, Array]:
+    """`r + g P v - v` of each pair, and how far rounding can put that off."""
+    drift, size = (part.reshape(rewards.shape) for part in moves(mdp.transitions, values))
+    rest = (1.0 - mdp.discount) * values[:, None]
+    terms = np.abs(rewards) + np.abs(rest) + mdp.discount * size
+    return rewards + (mdp.discount * drift - rest), _ROUNDINGS * _EPS * terms
+
+
+def rounding(mdp: MDP, rewards: Array, values: Array, policy: Actions) -> Array:
+    """How far rounding can put off the residual of each state."""
+    states = np.arange(mdp.n_states)
+    if mdp.n_states > DIRECT_UP_TO:
+        return 8 * _EPS * np.maximum(np.abs(rewards[states, policy]), np.abs(values))
+    _, noise = _gains(mdp, rewards, values)
+    found: Array = noise[states, policy]
+    return found
+
+
+def upper_residual(mdp: MDP, rewards: Array, values: Array, policy: Actions) -> Array:
+    """What `T v - v` is at most, rounding included."""
+    if mdp.n_states <= DIRECT_UP_TO:
+        gains, noise = _gains(mdp, rewards, values)
+        highest: Array = (gains + noise).max(axis=1)
+        return highest
+    residual = np.empty_like(values)
+    backup(mdp, rewards, values, policy.copy(), residual)
+    return residual + rounding(mdp, rewards, values, policy)
 
 
 def evaluation_steps(

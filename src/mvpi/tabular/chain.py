@@ -101,6 +101,23 @@ def mean_over(distribution: Array, values: Array) -> float:
     return float((distribution * values).sum())
 
 
+def moves(table: csr_array, x: Array) -> tuple[Array, Array]:
+    """`P x - x`, row by row, and the size of what is added up, for the rounding of both.
+
+    Rows sum to one, so what stays in its state adds nothing: where a chain hardly moves, `P x` and
+    `x` would have most of their digits in common.
+    """
+    lengths = np.diff(table.indptr)
+    rows = np.repeat(np.arange(len(lengths)), lengths)
+    own = rows // (table.shape[0] // table.shape[1])
+    there, here = x[table.indices], x[own]
+    left = np.where(table.indices == own, 0.0, table.data)
+    starts = table.indptr[:-1]
+    drift: Array = np.add.reduceat(left * (there - here), starts)
+    size: Array = np.add.reduceat(left * (np.abs(there) + np.abs(here)), starts)
+    return drift, size
+
+
 class Chain:
     """The Markov chain that a policy makes of an MDP.
 
@@ -161,12 +178,14 @@ class Chain:
             common = mean_over(self.start, v)
             v -= common
             gain += (1.0 - self.discount) * common
-            residual = rewards - gain - self._image(v)
+            image, noise = self._image(v)
+            residual = rewards - gain - image
+            noise = 8 * _EPS * np.maximum(noise, np.abs(rewards))
             seen = [everywhere]
-            middle, floor = everywhere.look(residual, v, rewards)
+            middle, floor = everywhere.look(residual, noise)
             if floor > _BLURRED * tolerance:
                 kept = self.lasting
-                middle, _ = where_it_counts.look(residual[kept], v[kept], rewards[kept])
+                middle, _ = where_it_counts.look(residual[kept], noise[kept])
                 seen.append(where_it_counts)
             gain += middle
             residual -= middle
@@ -176,14 +195,15 @@ class Chain:
             v += self.value_correction(residual, 0.5 * tolerance, stalled)
         return Values(v, gain)
 
-    def _image(self, x: Array) -> Array:
-        """`(I - discount P) x`."""
+    def _image(self, x: Array) -> tuple[Array, Array]:
+        """`(I - discount P) x`, and the size of the terms in it."""
         if len(x) <= DIRECT_UP_TO:
-            found: Array = x - self.discount * (self.matrix @ x)
-            return found
+            drift, size = moves(self.matrix, x)
+            rest = 1.0 - self.discount
+            return rest * x - self.discount * drift, rest * np.abs(x) + self.discount * size
         from mvpi.tabular.linear import image
 
-        return image(self.matrix, self.discount, x)
+        return image(self.matrix, self.discount, x), np.abs(x)
 
     def value_correction(
         self, residual: Array, target: float, stalled: bool = False, limit: int = PASSES
@@ -271,12 +291,22 @@ class Chain:
         return x
 
     def _direct_occupancy(self) -> Array:
-        system = np.eye(len(self.start)) - self.discount * self.matrix.toarray().T
-        right = (1.0 - self.discount) * self.start
-        if self.discount == 1.0:
-            system[self._reference] = 1.0
-            right[self._reference] = 1.0
-        d: Array = np.linalg.solve(system, right)
+        """By the elimination of Grassmann, Taksar and Heyman (1985), which never subtracts.
+
+        So every entry has nearly all its digits, however rarely its state is visited or left. The
+        occupancy is the stationary distribution of the chain that starts anew with probability
+        `1 - discount`. The reference, which every state leads to, is the last one left.
+        """
+        order = np.roll(np.arange(len(self.start)), -self._reference)
+        rates = self.discount * self.matrix.toarray() + (1.0 - self.discount) * self.start
+        rates = rates[np.ix_(order, order)]
+        for k in range(len(order) - 1, 0, -1):
+            rates[:k, k] /= rates[k, :k].sum()
+            rates[:k, :k] += np.outer(rates[:k, k], rates[k, :k])
+        d = np.zeros(len(order))
+        d[order[0]] = 1.0
+        for k in range(1, len(order)):
+            d[order[k]] = d[order[:k]] @ rates[:k, k]
         return d
 
     def _iterative_occupancy(self) -> Array:
@@ -376,10 +406,9 @@ class _Progress:
         self._span = np.inf
         self.is_stalled = self.is_over = False
 
-    def look(self, residual: Array, values: Array, rewards: Array) -> tuple[float, float]:
+    def look(self, residual: Array, noise: Array) -> tuple[float, float]:
         """The middle of the residuals, and how far they may be off by rounding alone."""
-        low, high = float(residual.min()), float(residual.max())
-        floor = 8 * _EPS * max(float(np.abs(values).max()), float(np.abs(rewards).max()))
+        low, high, floor = float(residual.min()), float(residual.max()), float(noise.max())
         previous, self._span = self._span, high - low
         self.is_stalled = self._span > 0.5 * previous
         small = self._span <= max(self._tolerance, floor)

@@ -8,55 +8,30 @@ as the huge cost of an action that is not allowed, blur nothing.
 from __future__ import annotations
 
 import heapq
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count, pairwise
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from mvpi import stats
 from mvpi.tabular.bellman import Actions
-from mvpi.tabular.chain import Chain, Values
+from mvpi.tabular.chain import DIRECT_UP_TO, Chain, Values
 from mvpi.tabular.mdp import MDP
-from mvpi.tabular.polygon import ROUNDING, Answer, Corner, Gap, Line, Point, Question, unit
-from mvpi.tabular.solution import Progress
+from mvpi.tabular.polygon import Answer, Corner, Gap, Line, Point, Question, Units, unit
+from mvpi.tabular.solution import Progress, moments
 from mvpi.tabular.solve import WORST_UTILITY, solve
 
 Array = npt.NDArray[np.float64]
 
 _FINEST, _COARSEST = 1e-11, 1e-8
 """Bounds on the difference, of scaled rewards, below which points are not told apart."""
+_RAISE = 8 * float(np.finfo(np.float64).eps)
+"""Share of itself by which a moment of a pair may be off."""
+_COARSE = 10.0
+"""Units so many times those of a policy do not suit it."""
 FAR = 100.0
-"""Scaled rewards beyond this are in need of units, or of a look, of their own."""
-_SMALLEST_SCALE = 1e-12
-"""Units are not made smaller than this share of the range of all rewards."""
-
-
-class Units(NamedTuple):
-    """Rewards are measured as `(r - centre) / scale`."""
-
-    centre: float
-    scale: float
-
-    @classmethod
-    def of(cls, paid: Array, rewards: Array) -> Units:
-        """Units in which the rewards that are `paid`, out of all `rewards`, fill [-1, 1].
-
-        Where only one is paid, the nearest other reward is 1 away: the farthest may be the cost
-        of an action that is not allowed.
-        """
-        low, high = float(paid.min()), float(paid.max())
-        centre, scale = 0.5 * (low + high), 0.5 * (high - low)
-        rounding = ROUNDING * max(abs(low), abs(high))
-        if scale <= rounding:
-            distances = np.abs(rewards - centre)
-            scale = float(distances.min(where=distances > rounding, initial=np.inf))
-        if math.isinf(scale):
-            return cls(centre, abs(centre) or 1.0)
-        return cls(centre, max(scale, _SMALLEST_SCALE * float(np.ptp(rewards))))
+"""Scaled means beyond this are in need of units, or of a look, of their own."""
 
 
 class Exploration:
@@ -68,6 +43,8 @@ class Exploration:
     """The largest mean."""
     gaps: list[Gap]
     """What has been found, by increasing mean, once `begin` was called."""
+    lines: list[Line]
+    """All that is known to bound the achievable points."""
 
     def __init__(
         self,
@@ -80,10 +57,12 @@ class Exploration:
     ):
         """In units of the rewards that `policy` is paid; it had better be nearly the top."""
         self.mdp = mdp
-        self.centre, self.scale = Units.of(mdp.rewards_paid_by(policy), mdp.rewards)
+        self.units = Units.of(mdp.rewards_paid_by(policy), mdp.rewards)
+        self.centre, self.scale = self.units
         self.finest = min(max(0.01 * tolerance, _FINEST), _COARSEST)
         """Points nearer than this are not told apart; moments are a tenth as uncertain."""
         self.solves = solves
+        self.lines = []
         self._states = np.arange(mdp.n_states)
         self._first = mdp.expected(lambda r: (r - self.centre) / self.scale)
         self._second = mdp.expected(lambda r: ((r - self.centre) / self.scale) ** 2)
@@ -130,17 +109,30 @@ class Exploration:
         The values of policies that are known are known for any `a` and `b`, so the solve starts
         from whichever of those `near` is best, state by state.
         """
-        rewards = np.maximum(a * self._first - b * self._second, WORST_UTILITY)
+        terms = a * self._first, -b * self._second
+        # Raised by what rounding may have taken: the bound holds for the real moments.
+        rewards = terms[0] + terms[1] + _RAISE * (np.abs(terms[0]) + np.abs(terms[1]))
+        rewards = np.maximum(rewards, WORST_UTILITY)
         policy, values = self._best_known(a, b, near)
         optimum = solve(self.mdp, rewards, policy=policy, values=values, tolerance=self.finest)
         self.solves += 1
         line = Line(a, b, optimum.upper)
+        self.lines.append(line)
         for corner in near:
             if np.array_equal(corner.policy, optimum.policy):
                 return corner, line
         chain = optimum.chain or self.mdp.chain(optimum.policy)
         nearest = min(near, key=lambda c: np.count_nonzero(c.policy != optimum.policy))
         return self._corner(optimum.policy, chain, nearest, (a, b, optimum.values)), line
+
+    def beside(self, corner: Corner) -> Corner:
+        """What is farthest along a slope a little steeper than where a corner begins to be.
+
+        Lines to corners that are far away are known no better than these.
+        """
+        chords = [gap.chord() for gap in self.gaps if gap.right is corner and gap.width > 0.0]
+        slope = max([2.0 * corner.point.m, *(chord.a / chord.b for chord in chords)])
+        return self.farthest(*unit(slope + 1.0 + abs(slope)), near=[corner])[0]
 
     def answer(
         self, question: Question, tolerance: float, progress: Progress | None = None
@@ -184,14 +176,13 @@ class Exploration:
     def statistics(self, corner: Corner) -> tuple[float, float]:
         """Mean and variance of a corner in the units of the rewards.
 
-        The variance is evaluated around the mean, so that nothing cancels; it is between the
+        Both are those of its occupancy, unless that takes long and the units suit the policy. Then
+        the variance is evaluated around the mean, so that nothing cancels; it is between the
         squares that are paid. Less of it than the accuracy of the mean makes by itself is none.
-        Where the units do not suit the policy, both are those of its occupancy.
         """
         m, policy = corner.point.m, corner.policy
-        if not self.suits(corner):
-            rewards, weights = self.mdp.reward_distribution(self.mdp.occupancy(policy))
-            return stats.mean(rewards, weights), stats.variance(rewards, weights)
+        if self.mdp.n_states <= DIRECT_UP_TO or not self.suits(policy, self.mean(m)):
+            return moments(self.mdp, policy)
         squares = self.mdp.expected(lambda r: ((r - self.centre) / self.scale - m) ** 2)
         chain, guess = self.mdp.chain(policy), corner.values[1] - 2.0 * m * corner.values[0]
         paid = squares[self._states, policy]
@@ -199,15 +190,11 @@ class Exploration:
         spread = min(max(spread, float(paid.min())), float(paid.max()))
         return self.mean(m), self.scale**2 * spread if spread > self.finest**2 else 0.0
 
-    def suits(self, corner: Corner) -> bool:
-        """Whether the units suit what the policy of a corner is paid."""
-        own = Units.of(self.mdp.rewards_paid_by(corner.policy), self.mdp.rewards)
-        return abs(corner.point.m) <= FAR and self.scale <= FAR * own.scale
-
-    def upper_mean(self, m: float) -> float:
-        """What a bound on scaled means is for the rewards, the accuracy of corners included."""
-        corner, line = self.top
-        return self.mean(m + max(self.finest, line.h - corner.point.m))
+    def suits(self, policy: Actions, mean: float) -> bool:
+        """Whether the units suit what a policy with this mean is paid."""
+        own = Units.of(self.mdp.rewards_paid_by(policy), self.mdp.rewards)
+        near = abs(mean - self.centre) <= FAR * self.scale
+        return near and self.scale <= _COARSE * own.scale
 
     def _refined(self, gap: Gap, question: Question) -> list[Gap]:
         """The gap split at a corner found between its ends, or the gap shown to be an edge."""
@@ -269,7 +256,7 @@ def explore(mdp: MDP, tolerance: float) -> Exploration:
     found = Exploration(mdp, optimum.policy, tolerance, chain=optimum.chain, solves=1)
     while True:
         policy = found.top[0].policy
-        if found.scale <= 10.0 * Units.of(mdp.rewards_paid_by(policy), mdp.rewards).scale:
+        if found.scale <= _COARSE * Units.of(mdp.rewards_paid_by(policy), mdp.rewards).scale:
             return found
         # A huge cost was not avoided at once, and made the units too large.
         found = Exploration(mdp, policy, tolerance, solves=found.solves)

@@ -14,9 +14,9 @@ randomised policy has that occupancy. Along an edge the variance is concave in t
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 from os import PathLike
 from typing import TYPE_CHECKING, Literal
 
@@ -27,11 +27,12 @@ from mvpi._checks import check_callback, check_choice, check_count, check_number
 from mvpi.errors import InputError
 from mvpi.tabular.bellman import Actions
 from mvpi.tabular.exploration import Exploration, explore
+from mvpi.tabular.levels import Candidate, Levels, least_variance, most_mean
 from mvpi.tabular.mdp import MDP
-from mvpi.tabular.optimize import TOLERANCE, Budget, LeastVariance, Tradeoff, blend
+from mvpi.tabular.optimize import TOLERANCE, Budget, LeastVariance, Tradeoff, limit_too_small
 from mvpi.tabular.polygon import Corner, Gap, Question
 from mvpi.tabular.reachable import Core, reachable_core
-from mvpi.tabular.solution import Certificate, Progress, Solution, describe_moments
+from mvpi.tabular.solution import Progress, Solution, describe_moments
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -42,6 +43,8 @@ _PICTURE_TOLERANCE = 1e-3
 """The dominated part of the boundary is only drawn: to this accuracy, as a share of its width."""
 _MOST_POINTS = 10**6
 """Of an edge, in a curve."""
+_MOST_LEVELS = 12
+"""In how many units the polygon is explored."""
 
 
 def frontier(
@@ -60,15 +63,33 @@ def frontier(
     tolerance = check_number(tolerance, "tolerance", at_least=0.0)
     check_callback(progress, "progress")
     core = reachable_core(mdp)
+    levels = Levels()
     polygon = explore(core.mdp, tolerance)
-    polygon.begin_from_calmest(leftmost=True)
+    while True:
+        _explore_everything(polygon, levels, tolerance, progress)
+        lost = [one for one in levels.boundary() if levels.unit(one) is None]
+        if not lost or len(levels.explored) == _MOST_LEVELS:
+            return Frontier(core, levels, tolerance)
+        polygon = Exploration(core.mdp, lost[0].policy, tolerance, solves=levels.solves)
+
+
+def _explore_everything(
+    polygon: Exploration, levels: Levels, tolerance: float, progress: Progress | None
+) -> None:
+    """Find all corners, except between two that other levels have looked at in better units."""
+    polygon.begin_from_calmest(leftmost=not levels.explored)
     polygon.answer(LeastVariance(), tolerance)
     corners = polygon.corners()
     calmest = min(corners, key=lambda corner: corner.point.variance)
     dominated = calmest.point.m - corners[0].point.m
-    question = _Everything(calmest.point.m, _PICTURE_TOLERANCE * max(dominated, 1.0))
+    question = _Everything(
+        calmest.point.m, _PICTURE_TOLERANCE * max(dominated, 1.0), tolerance, levels.settled
+    )
     polygon.answer(question, tolerance, progress)
-    return Frontier(core, polygon, tolerance)
+    beside = [c for c in polygon.corners() if c.point.m >= calmest.point.m - polygon.finest]
+    if levels.explored:
+        beside.append(polygon.beside(calmest))
+    levels.add(polygon, beside)
 
 
 @dataclass(frozen=True)
@@ -77,15 +98,22 @@ class _Everything(Question):
 
     calmest_mean: float
     picture_tolerance: float
+    tolerance: float
+    settled: Callable[[Corner], bool]
+    """Whether the surroundings of a corner are known."""
 
     def reached(self, gap: Gap) -> float:
         return 0.0
 
     def bound(self, gap: Gap) -> float:
-        if gap.is_edge or gap.width == 0.0:
+        if gap.is_edge or gap.width == 0.0 or (self.settled(gap.left) and self.settled(gap.right)):
             return 0.0
-        only_drawn = gap.right.point.m <= self.calmest_mean
-        return gap.depth() - (self.picture_tolerance if only_drawn else 0.0)
+        if gap.right.point.m <= self.calmest_mean:
+            return gap.depth() - self.picture_tolerance
+        # Far away only a share of the moments there can be told.
+        chord, far = gap.chord(), gap.right.point
+        size = abs(chord.a * far.m) + abs(chord.b * far.q)
+        return gap.depth() - self.tolerance * max(size - 1.0, 0.0)
 
 
 class Frontier:
@@ -100,21 +128,19 @@ class Frontier:
     """`Var(R)` of the same policies, increasing."""
     policies: tuple[Actions, ...]
     """The policies, `(S,)` actions each."""
+    converged: bool
+    """Whether undiscovered points are as near to the frontier as was asked for."""
     solves: int
     """Risk-neutral solves spent."""
 
-    def __init__(self, core: Core, polygon: Exploration, tolerance: float):
-        self._core, self._polygon, self._tolerance = core, polygon, tolerance
-        self._corners = polygon.corners()
-        efficient: list[Corner] = []
-        for corner in reversed(self._corners):
-            if not efficient or corner.point.variance < efficient[-1].point.variance - 1e-12:
-                efficient.append(corner)
-        efficient.reverse()
-        self.means = _read_only([polygon.mean(c.point.m) for c in efficient])
-        self.variances = _read_only([polygon.variance(c.point) for c in efficient])
-        self.policies = tuple(core.lifted(c.policy) for c in efficient)
-        self.solves = polygon.solves
+    def __init__(self, core: Core, levels: Levels, tolerance: float):
+        self._core, self._levels, self._tolerance = core, levels, tolerance
+        self._efficient, self._boundary = levels.efficient(), levels.boundary()
+        self.means = _read_only([one.mean for one in self._efficient])
+        self.variances = _read_only([one.variance for one in self._efficient])
+        self.policies = tuple(core.lifted(one.policy) for one in self._efficient)
+        self.solves = levels.solves
+        self.converged = self._all_found()
 
     @cached_property
     def risk_aversions(self) -> tuple[tuple[float, float] | None, ...]:
@@ -138,68 +164,59 @@ class Frontier:
     def best(self, risk_aversion: float) -> Solution:
         """The policy with the largest `mean - risk_aversion * variance`."""
         price = check_number(risk_aversion, "risk_aversion", at_least=0.0)
-        polygon, question = self._polygon, Tradeoff(price * self._polygon.scale)
-        corner = max(self._corners, key=lambda c: question.at(c.point))
-        bound = max(question.bound(gap) for gap in polygon.gaps)
-        mean, variance = polygon.statistics(corner)
-        certificate = self._certificate(polygon.upper_mean(bound), polygon.scale)
-        value = mean - price * variance
-        policy = self._core.lifted(corner.policy)
-        return describe_moments(policy, mean, variance, value, certificate)
+        best = max(self._efficient, key=lambda one: one.mean - price * one.variance)
+        value = best.mean - price * best.variance
+        bound = self._levels.upper_bound(lambda level: Tradeoff(price * level.scale), value)
+        return self._solution(best, value, bound)
 
     def with_variance_at_most(self, limit: float) -> Solution:
         """The policy with the largest mean among those whose variance is at most `limit`."""
         limit = check_number(limit, "limit", at_least=0.0)
-        polygon, question = self._polygon, Budget.of(limit, self._polygon)
-        gap = max(polygon.gaps, key=question.reached)
-        share = question.share(gap.left.point, gap.right.point)
-        if share is None:
-            raise InputError(
-                f"limit must be >= {self.variances[0]:.8g}, the least variance any policy "
-                f"reaches, got {limit:.8g}"
-            )
-        bound = max(question.bound(gap) for gap in polygon.gaps)
-        policy, mean, variance = blend(polygon, gap.left, gap.right, share)
-        certificate = self._certificate(polygon.upper_mean(bound), polygon.scale)
-        return describe_moments(self._core.lifted(policy), mean, variance, mean, certificate)
+        best = most_mean(self._core.mdp, self._boundary, limit)
+        if best is None:
+            raise limit_too_small(limit, self.variances[0])
+        bound = self._levels.upper_bound(lambda level: Budget.of(limit, level), best.mean)
+        return self._solution(best, best.mean, bound)
 
     def with_mean_at_least(self, target: float) -> Solution:
         """The policy with the smallest variance among those whose mean is at least `target`.
 
-        The `value` of the solution is minus its variance, which is what is maximised here.
+        The `value` of the solution is minus its variance, which is what is maximised here. A
+        target above the largest mean by no more than the tolerance is taken for that mean.
         """
         target = check_number(target, "target")
-        polygon = self._polygon
-        m = (target - polygon.centre) / polygon.scale
-        slack = 1e-12 + 4 * np.finfo(np.float64).eps * abs(polygon.centre) / polygon.scale
-        if m > self._corners[-1].point.m + slack:
-            raise InputError(
-                f"target must be <= {self.means[-1]:.8g}, the largest mean any policy reaches, "
-                f"got {target:.8g}"
-            )
-        corner = min(
-            (corner for corner in self._corners if corner.point.m >= m - slack),
-            key=lambda corner: corner.point.variance,
-        )
-        candidates = [blend(polygon, corner, corner, 0.0)]
-        for gap in polygon.gaps:
-            if gap.left.point.m < m < gap.right.point.m:
-                share = (m - gap.left.point.m) / gap.width
-                candidates.append(blend(polygon, gap.left, gap.right, share))
-        policy, mean, variance = min(candidates, key=lambda candidate: candidate[2])
-        bound = min(max(_least_variance_from(gap, m) for gap in polygon.gaps), 0.0)
-        certificate = self._certificate(polygon.scale**2 * bound, polygon.scale**2)
-        whole = self._core.lifted(policy)
-        return describe_moments(whole, mean, variance, 0.0 - variance, certificate)
+        best = least_variance(self._core.mdp, self._boundary, target)
+        if best is None:
+            best = self._efficient[-1]
+            unit = max(self._levels.explored[0].scale, abs(best.mean))
+            if target - best.mean > self._tolerance * unit:
+                raise InputError(
+                    f"target must be <= {best.mean:.8g}, the largest mean any policy reaches, "
+                    f"got {target:.8g}"
+                )
+            target = best.mean
+        bound = self._levels.upper_bound(lambda _: LeastVariance(), target, power=2)
+        return self._solution(best, 0.0 - best.variance, bound, power=2)
 
     def curve(self, points_per_edge: int = 20) -> tuple[Array, Array]:
         """Means and variances along the whole boundary, dominated part included, by mean."""
         points = check_count(points_per_edge, "points_per_edge", at_most=_MOST_POINTS)
-        shares = np.linspace(0.0, 1.0, points)
-        m = np.concatenate([_between(g.left.point.m, g.right.point.m, shares) for g in self._gaps])
-        q = np.concatenate([_between(g.left.point.q, g.right.point.q, shares) for g in self._gaps])
-        polygon = self._polygon
-        return polygon.centre + polygon.scale * m, polygon.scale**2 * np.maximum(q - m**2, 0.0)
+        first = self._levels.explored[0]
+        left = [
+            Candidate(c.policy, first.mean(c.point.m), first.variance(c.point))
+            for c in first.corners()
+            if first.mean(c.point.m) < self.means[0]
+        ]
+        shares = np.linspace(0.0, 1.0, points)[:, None]
+        along = [*left, *self._boundary]
+        m, v = (np.array([one[k] for one in along]) for k in (1, 2))
+        start, end, step = m[:-1], m[1:], np.diff(m)
+        means = np.clip(start + shares * step, start, end)
+        within = v[:-1] + shares * np.diff(v)
+        variances = within + shares * (1.0 - shares) * step**2
+        if len(along) == 1:
+            return m, v
+        return means.T.ravel(), variances.T.ravel()
 
     def plot(
         self,
@@ -230,33 +247,19 @@ class Frontier:
             f"solves={self.solves})"
         )
 
-    @property
-    def _gaps(self) -> list[Gap]:
-        return self._polygon.gaps
-
     def _price(self, higher: int, lower: int) -> float:
         """The risk aversion at which two efficient policies are equally good."""
         gained = self.means[higher] - self.means[lower]
         return float(gained / (self.variances[higher] - self.variances[lower]))
 
-    def _certificate(self, bound: float, unit: float) -> Certificate:
-        return Certificate(bound, self._tolerance * unit, self.solves)
+    def _all_found(self) -> bool:
+        """Whether all of the boundary was explored, each part in units that suit it."""
+        return all(self._levels.unit(one) is not None for one in self._efficient)
 
-
-def _least_variance_from(gap: Gap, m: float) -> float:
-    """An upper bound on minus the variance in a gap, where the mean is at least `m`."""
-    outline = gap.outline()
-    bound = max((-p.variance for p in outline if p.m >= m), default=-math.inf)
-    for left, right in pairwise(outline):
-        if left.m < m < right.m:
-            share = (m - left.m) / (right.m - left.m)
-            bound = max(bound, m**2 - (left.q + share * (right.q - left.q)))
-    return bound
-
-
-def _between(start: float, end: float, shares: Array) -> Array:
-    # Rounding must not lead beyond an end.
-    return np.clip(start + shares * (end - start), min(start, end), max(start, end))
+    def _solution(self, answer: Candidate, value: float, bound: float, power: int = 1) -> Solution:
+        certificate = self._levels.certificate(answer, bound, self._tolerance, power=power)
+        whole = self._core.lifted(answer.policy)
+        return describe_moments(whole, answer.mean, answer.variance, value, certificate)
 
 
 def _read_only(values: list[float]) -> Array:

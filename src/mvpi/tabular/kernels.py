@@ -66,16 +66,17 @@ def _backup(blocks, indptr, indices, probabilities, rewards, values, discount, p
                 if a >= actions:
                     a -= actions
                 row = s * actions + a
+                # Rows sum to one: what stays in its state adds nothing, and takes no digits.
                 total = 0.0
                 for k in range(indptr[row], indptr[row + 1]):
-                    total += probabilities[k] * values[indices[k]]
-                total = rewards[s, a] + discount * total
+                    total += probabilities[k] * (values[indices[k]] - values[s])
+                total = rewards[s, a] + (discount * total - (1.0 - discount) * values[s])
                 if total > best:
                     best, chosen = total, a
             if chosen != kept:
                 policy[s] = chosen
                 changes[block] += 1
-            residual[s] = best - values[s]
+            residual[s] = best
     return changes.sum()
 
 

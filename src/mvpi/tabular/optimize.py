@@ -10,10 +10,9 @@ entropic measure the best policy is the same for all `y`: one solve.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -23,8 +22,9 @@ from mvpi.errors import InputError
 from mvpi.risk import Entropic, MeanVariance, Risk, VarianceBudget, as_risk
 from mvpi.tabular.dual_search import DualSearch
 from mvpi.tabular.exploration import Exploration, explore
+from mvpi.tabular.levels import Candidate, Levels, most_mean
 from mvpi.tabular.mdp import MDP
-from mvpi.tabular.polygon import Answer, Corner, Gap, Line, Point, Question, unit
+from mvpi.tabular.polygon import Corner, Gap, Line, Objective, Point, unit
 from mvpi.tabular.reachable import reachable_core
 from mvpi.tabular.solution import (
     Certificate,
@@ -32,24 +32,24 @@ from mvpi.tabular.solution import (
     Solution,
     describe,
     describe_moments,
-    mixture,
 )
-from mvpi.tabular.solve import expected_utility, solve
+from mvpi.tabular.solve import solve
 
 Array = npt.NDArray[np.float64]
-T = TypeVar("T")
 
 TOLERANCE = 1e-9
 """Default largest gap between value and bound, as a share of half the range of the rewards."""
 
 _ROUNDING = 1e-13
-"""A variance this little above its limit, in scaled units, is within it."""
-_EXCESS = 1e-9
-"""Share of a limit by which the variance of an answer may exceed it."""
-_CHANGES_OF_UNITS = 3
+"""A variance this little above its limit, in scaled units, may be within it."""
+_CHANGES_OF_UNITS = 6
 """How often a policy with rewards far from those of the largest mean is looked at in its units."""
-_ENTROPIC_ROUNDING = 1e-12
-"""`1 - beta h` is not known better than this, which matters when it is small."""
+_LARGEST_EXPONENT = 30.0
+"""Costs above `exp` of this are as good as infinite; to count less of them keeps bounds valid."""
+_ENTROPIC_ROUNDING = 1e-14
+"""Share of itself by which an expected exponential may be off."""
+_ENTROPIC_SOLVES = 60
+"""Enough to halve the range of the rewards until arithmetic cannot."""
 
 
 def optimize(
@@ -93,11 +93,12 @@ def _optimum(mdp: MDP, risk: Risk, tolerance: float, progress: Progress | None) 
         return _best_tradeoff(polygon, risk, tolerance, progress)
     if isinstance(risk, Entropic):
         return _best_entropic(polygon, risk, tolerance)
-    return DualSearch(mdp, risk, tolerance * polygon.scale, progress, polygon.solves).run()
+    (centre, scale), solves = polygon.units, polygon.solves
+    return DualSearch(mdp, risk, tolerance * scale, centre, progress, solves).run()
 
 
 @dataclass(frozen=True)
-class Tradeoff(Question):
+class Tradeoff(Objective):
     """Question: the largest `m - price * variance`, where nothing has less variance than 0."""
 
     price: float
@@ -108,11 +109,9 @@ class Tradeoff(Question):
     def reached(self, gap: Gap) -> float:
         return max(self.at(gap.left.point), self.at(gap.right.point))
 
-    def bound(self, gap: Gap) -> float:
+    def over(self, outline: list[Point]) -> float:
         """Where the outline has a variance above 0, it is convex: the ends of that part count."""
-        outline = gap.outline()
-        steady = max(Budget(0.0, slack=0.0).largest_mean(*ends) for ends in pairwise(outline))
-        return max(steady, *map(self.at, outline))
+        return max(Budget(0.0).over(outline), *map(self.at, outline))
 
     def direction(self, gap: Gap) -> tuple[float, float] | None:
         """An optimum where the bound is reached would be farthest along the gradient there."""
@@ -121,53 +120,48 @@ class Tradeoff(Question):
         return found if inside else None
 
 
-class LeastVariance(Question):
+class LeastVariance(Objective):
     """Question: the smallest variance (as the largest of its negative)."""
 
     def reached(self, gap: Gap) -> float:
         return max(-gap.left.point.variance, -gap.right.point.variance)
 
-    def bound(self, gap: Gap) -> float:
-        return min(max(-point.variance for point in gap.outline()), 0.0)
+    def over(self, outline: list[Point]) -> float:
+        return min(max(-point.variance for point in outline), 0.0)
 
 
 @dataclass(frozen=True)
-class Budget(Question):
+class Budget(Objective):
     """Question: the largest mean with a variance of at most `limit`; -inf where there is none."""
 
     limit: float
-    slack: float = _ROUNDING
 
     @classmethod
     def of(cls, variance: float, polygon: Exploration) -> Budget:
         """The question for a limit in the units of the rewards."""
         return cls(variance / polygon.scale / polygon.scale)
 
-    def share(self, left: Point, right: Point) -> float | None:
-        """How far one can go from `left` towards `right` within the limit; None: not at all.
+    def largest_mean(self, left: Point, right: Point, limit: float) -> float:
+        """How far one can go from `left` towards `right` with a variance within `limit`.
 
         The variance along a segment is concave in the share of the right end.
         """
-        if right.variance <= self.limit + self.slack:
-            return 1.0
-        spare = self.limit - left.variance
-        if spare < -self.slack:
-            return None
-        spare = max(spare, 0.0)
+        if right.variance <= limit:
+            return right.m
+        spare = limit - left.variance
+        if spare < 0.0:
+            return -math.inf
         width = right.m - left.m
         slope = right.q - left.q - 2 * left.m * width
-        return 2 * spare / (slope + math.sqrt(max(slope**2 - 4 * width**2 * spare, 0.0)))
-
-    def largest_mean(self, left: Point, right: Point) -> float:
-        share = self.share(left, right)
-        return -math.inf if share is None else left.m + share * (right.m - left.m)
+        root = math.sqrt(max((1.0 - _ROUNDING) * slope**2 - 4 * width**2 * spare, 0.0))
+        return left.m + min(2 * spare / (slope + root), 1.0) * width
 
     def reached(self, gap: Gap) -> float:
-        return self.largest_mean(gap.left.point, gap.right.point)
+        return self.largest_mean(gap.left.point, gap.right.point, self.limit + _ROUNDING)
 
-    def bound(self, gap: Gap) -> float:
-        outline = gap.outline()
-        return max(self.largest_mean(*ends) for ends in pairwise(outline))
+    def over(self, outline: list[Point]) -> float:
+        limit = self.limit * (1.0 + _ROUNDING)
+        return max(self.largest_mean(*ends, limit) for ends in pairwise(outline))
 
 
 def _gradient_direction(price: float, mean: float) -> tuple[float, float]:
@@ -179,66 +173,60 @@ def _gradient_direction(price: float, mean: float) -> tuple[float, float]:
     return (1.0, 0.0) if slope > 1e5 else unit(slope)
 
 
-def blend(
-    polygon: Exploration, left: Corner, right: Corner, share: float
-) -> tuple[npt.NDArray[Any], float, float]:
-    """The policy that is `share` of the way between two corners, its mean and its variance."""
-    if share <= 1e-12:
-        return left.policy, *polygon.statistics(left)
-    if share >= 1 - 1e-12:
-        return right.policy, *polygon.statistics(right)
-    (start, start_variance), (end, end_variance) = map(polygon.statistics, (left, right))
-    within = (1 - share) * start_variance + share * end_variance
-    between = share * (1 - share) * (end - start) ** 2
-    policy = mixture(polygon.mdp, (left.policy, right.policy), (1 - share, share))
-    return policy, start + share * (end - start), within + between
-
-
 def _risk_neutral(polygon: Exploration, tolerance: float) -> Solution:
     corner, _ = polygon.top
-    answer = Answer(corner.point.m, corner.point.m, [corner.point.m])
-    mean, variance = polygon.statistics(corner)
-    certificate = _certificate(polygon, answer, tolerance)
-    return describe_moments(corner.policy, mean, variance, mean, certificate)
+    levels = Levels()
+    levels.add(polygon, [corner])
+    best = levels.efficient()[-1]
+    trace = (polygon.mean(corner.point.m),)
+    bound = levels.upper_bound(lambda _: Tradeoff(0.0), best.mean)
+    certificate = levels.certificate(best, bound, tolerance, trace)
+    return describe_moments(*best, best.mean, certificate)
 
 
 def _in_own_units(
-    polygon: Exploration, search: Callable[[Exploration], tuple[T, Corner]], tolerance: float
-) -> list[T]:
-    """What `search` finds, once, or again and again while the units do not suit where it ends.
+    polygon: Exploration,
+    search: Callable[[Exploration, Levels], tuple[Corner, Sequence[float]]],
+    tolerance: float,
+) -> tuple[Levels, tuple[float, ...]]:
+    """All that `search` finds, which is done again while the units do not suit where it ends.
 
     Variances are differences of moments, and far away, or where rewards differ by far less, these
     leave few digits of them: then the search is repeated in units of the rewards paid there.
+    Returns the levels and the trace of the last search.
     """
-    found: list[T] = []
+    levels = Levels()
     for _ in range(_CHANGES_OF_UNITS):
-        result, corner = search(polygon)
-        found.append(result)
-        if polygon.suits(corner):
+        corner, trace = search(polygon, levels)
+        if len(levels.explored) > 1:
+            levels.add(polygon, [polygon.beside(corner)])
+        if polygon.suits(corner.policy, polygon.mean(corner.point.m)):
             break
         polygon = Exploration(polygon.mdp, corner.policy, tolerance, solves=polygon.solves)
-    return found
+    return levels, tuple(map(polygon.mean, trace))
 
 
 def _best_tradeoff(
     polygon: Exploration, risk: MeanVariance, tolerance: float, progress: Progress | None
 ) -> Solution:
-    def search(polygon: Exploration) -> tuple[tuple[Certificate, Corner, float, float], Corner]:
+    def search(polygon: Exploration, levels: Levels) -> tuple[Corner, Sequence[float]]:
         question = Tradeoff(risk.risk_aversion * polygon.scale)
         _begin_tradeoff(polygon, question)
         answer = polygon.answer(question, tolerance, _in_rewards(polygon, progress))
         corner = max(polygon.corners(), key=lambda c: question.at(c.point))
-        certificate = _certificate(polygon, answer, tolerance)
-        return (certificate, corner, *polygon.statistics(corner)), corner
+        levels.add(polygon, [corner])
+        return corner, answer.trace
 
-    def value(mean: float, variance: float) -> float:
-        return mean - risk.risk_aversion * variance
+    def value(candidate: Candidate) -> float:
+        return candidate.mean - risk.risk_aversion * candidate.variance
 
-    found = _in_own_units(polygon, search, tolerance)
-    bound = min(certificate.upper_bound for certificate, *_ in found)
-    certificate = replace(found[-1][0], upper_bound=bound)
-    _, corner, mean, variance = max(found, key=lambda one: value(*one[2:]))
-    return describe_moments(corner.policy, mean, variance, value(mean, variance), certificate)
+    levels, trace = _in_own_units(polygon, search, tolerance)
+    best = max(levels.efficient(), key=value)
+    bound = levels.upper_bound(
+        lambda level: Tradeoff(risk.risk_aversion * level.scale), value(best)
+    )
+    certificate = levels.certificate(best, bound, tolerance, trace)
+    return describe_moments(*best, value(best), certificate)
 
 
 def _begin_tradeoff(polygon: Exploration, question: Tradeoff) -> None:
@@ -263,50 +251,33 @@ def _begin_tradeoff(polygon: Exploration, question: Tradeoff) -> None:
 def _best_under_budget(
     polygon: Exploration, risk: VarianceBudget, tolerance: float, progress: Progress | None
 ) -> Solution:
-    def search(polygon: Exploration) -> tuple[_Blend | InputError, Corner]:
+    def search(polygon: Exploration, levels: Levels) -> tuple[Corner, Sequence[float]]:
         polygon.begin_from_calmest()
         question = Budget.of(risk.limit, polygon)
         answer = polygon.answer(question, tolerance, _in_rewards(polygon, progress))
         if answer.best == -math.inf:
-            return _budget_too_small(polygon, risk.limit, tolerance)
-        gap = max(polygon.gaps, key=question.reached)
-        share = question.share(gap.left.point, gap.right.point) or 0.0
-        found = _Blend(
-            *blend(polygon, gap.left, gap.right, share), _certificate(polygon, answer, tolerance)
-        )
-        return found, gap.right if share > 0.5 else gap.left
+            polygon.answer(LeastVariance(), tolerance)
+            end = min(polygon.corners(), key=lambda corner: corner.point.variance)
+        else:
+            gap = max(polygon.gaps, key=question.reached)
+            near_left = question.reached(gap) - gap.left.point.m <= 0.5 * gap.width
+            end = gap.left if near_left else gap.right
+        levels.add(polygon, polygon.corners())
+        return end, answer.trace
 
-    found = _in_own_units(polygon, search, tolerance)
-    blends = [one for one in found if isinstance(one, _Blend)]
-    within = risk.limit * (1.0 + _EXCESS) + _ROUNDING * polygon.scale**2
-    kept = [one for one in blends if one.variance <= within]
-    for error in (one for one in found if isinstance(one, InputError) and not kept):
-        raise error
-    best = max(kept or blends, key=lambda one: one.mean)
-    bound = min(one.certificate.upper_bound for one in blends)
-    certificate = replace(best.certificate, upper_bound=bound)
-    return describe_moments(best.policy, best.mean, best.variance, best.mean, certificate)
+    levels, trace = _in_own_units(polygon, search, tolerance)
+    best = most_mean(polygon.mdp, levels.boundary(), risk.limit)
+    if best is None:
+        raise limit_too_small(risk.limit, levels.calmest.variance)
+    bound = levels.upper_bound(lambda level: Budget.of(risk.limit, level), best.mean)
+    certificate = levels.certificate(best, bound, tolerance, trace)
+    return describe_moments(*best, best.mean, certificate)
 
 
-class _Blend(NamedTuple):
-    """A policy within a variance budget, or what was taken for one."""
-
-    policy: npt.NDArray[Any]
-    mean: float
-    variance: float
-    certificate: Certificate
-
-
-def _budget_too_small(
-    polygon: Exploration, limit: float, tolerance: float
-) -> tuple[InputError, Corner]:
-    polygon.answer(LeastVariance(), tolerance)
-    calmest = min(polygon.corners(), key=lambda corner: corner.point.variance)
-    error = InputError(
-        f"limit must be >= {polygon.variance(calmest.point):.8g}, the least variance any policy "
-        f"reaches, got {limit:.8g}"
+def limit_too_small(limit: float, least: float) -> InputError:
+    return InputError(
+        f"limit must be >= {least:.8g}, the least variance any policy reaches, got {limit:.8g}"
     )
-    return error, calmest
 
 
 def _in_rewards(polygon: Exploration, progress: Progress | None) -> Progress | None:
@@ -315,39 +286,38 @@ def _in_rewards(polygon: Exploration, progress: Progress | None) -> Progress | N
     return lambda solves, best, bound: progress(solves, polygon.mean(best), polygon.mean(bound))
 
 
-def _certificate(polygon: Exploration, answer: Answer, tolerance: float) -> Certificate:
-    return Certificate(
-        upper_bound=polygon.upper_mean(answer.bound),
-        tolerance=tolerance * polygon.scale,
-        solves=polygon.solves,
-        trace=tuple(map(polygon.mean, answer.trace)),
-    )
-
-
 def _best_entropic(polygon: Exploration, risk: Entropic, tolerance: float) -> Solution:
     """All `y` have the same best policy; a good `y` only keeps the exponents in range.
 
-    With `h` an upper bound on `E[u(R - y)]`, the value is at most `y - log(1 - beta h) / beta`.
+    With `c` a lower bound on `E[exp(-beta (R - y))]`, no value is above `y - log(c) / beta`. The
+    value of the best policy so far is a good `y`, unless it is so far below the optimum that all
+    better policies are the same to arithmetic; then half-way to the bound is tried.
     """
     mdp, scale, beta = polygon.mdp, polygon.scale, risk.risk_aversion
-    y = float(mdp.rewards.min())
-    accuracy = 0.1 * tolerance * min(scale, 1.0 / beta)
-    rounding = _ENTROPIC_ROUNDING * min(1.0, beta * float(np.ptp(mdp.rewards)))
-    bound, policy = math.inf, None
+    bound = float(mdp.rewards.max())
+    best, policy = -math.inf, polygon.top[0].policy
+    y = risk.dual(*mdp.reward_distribution(mdp.occupancy(policy)))
     trace: list[float] = []
-    while len(trace) < 30:
-        rewards = expected_utility(mdp, risk, y)
-        optimum = solve(mdp, rewards, policy=policy, tolerance=accuracy)
-        policy = optimum.policy
-        share = beta * optimum.upper + rounding
-        if share < 1.0:
-            bound = min(bound, y - math.log1p(-share) / beta)
-        value = risk.dual(*mdp.reward_distribution(mdp.occupancy(policy)))
-        trace.append(value)
-        if beta * abs(value - y) < 1.0:
+    while len(trace) < _ENTROPIC_SOLVES:
+        costs = mdp.expected(_costs(beta, y))
+        optimum = solve(
+            mdp, -costs, policy=policy, tolerance=0.1 * tolerance * min(beta * scale, 1.0)
+        )
+        least = -optimum.upper - _ENTROPIC_ROUNDING * abs(optimum.upper)
+        if least > 0.0:
+            bound = min(bound, y - math.log(least) / beta)
+        value = risk.dual(*mdp.reward_distribution(mdp.occupancy(optimum.policy)))
+        if value > best:
+            best, policy = value, optimum.policy
+        trace.append(best)
+        if bound - best <= tolerance * scale or (y == best and beta * (bound - best) < 1.0):
             break
-        y = value
-    assert policy is not None
+        y = best if y != best else 0.5 * (best + bound)
     solves = polygon.solves + len(trace)
     certificate = Certificate(bound, tolerance * scale, solves, tuple(trace))
     return describe(mdp, policy, risk, certificate)
+
+
+def _costs(beta: float, y: float) -> Callable[[Array], Array]:
+    """`exp(-beta (r - y))`, as far as arithmetic can carry it."""
+    return lambda r: np.exp(np.minimum(beta * (y - r), _LARGEST_EXPONENT))

@@ -12,15 +12,15 @@ farthest in the direction `(a, -b)`, and proves that everything lies under the s
       |      apex +------o right  the chord finds the corner in between, or proves there is none.
       |______________________ m
 
-Moments are those of scaled rewards (`mvpi.tabular.exploration`). What a question is told about
+Moments are those of scaled rewards, in `Units`. What a question is told about
 undiscovered points is on the safe side of rounding.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from itertools import combinations
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -34,6 +34,32 @@ _VERTICAL = 1e-13
 """A direction with a smaller `b` bounds means only."""
 ROUNDING = 1e-14
 """Share of its largest terms by which a sum or difference may be off."""
+_SMALLEST_SCALE = 1e-12
+"""Units are not made smaller than this share of the range of all rewards."""
+
+
+class Units(NamedTuple):
+    """Rewards are measured as `(r - centre) / scale`."""
+
+    centre: float
+    scale: float
+
+    @classmethod
+    def of(cls, paid: Array, rewards: Array) -> Units:
+        """Units in which the rewards that are `paid`, out of all `rewards`, fill [-1, 1].
+
+        Where only one is paid, the nearest other reward is 1 away: the farthest may be the cost
+        of an action that is not allowed.
+        """
+        low, high = float(paid.min()), float(paid.max())
+        centre, scale = 0.5 * (low + high), 0.5 * (high - low)
+        rounding = ROUNDING * max(abs(low), abs(high))
+        if scale <= rounding:
+            distances = np.abs(rewards - centre)
+            scale = float(distances.min(where=distances > rounding, initial=np.inf))
+        if math.isinf(scale):
+            return cls(centre, abs(centre) or 1.0)
+        return cls(centre, max(scale, _SMALLEST_SCALE * float(np.ptp(rewards))))
 
 
 class Point(NamedTuple):
@@ -67,6 +93,19 @@ class Line(NamedTuple):
         """The least `q` that the line allows at the mean `m`."""
         rounding = ROUNDING * (abs(self.a * m) + abs(self.h))
         return (self.a * m - self.h - rounding) / self.b
+
+    def seen_in(self, own: Units, other: Units, reach: float) -> Line:
+        """The line for moments in other units than its `own`, for means of a size up to `reach`.
+
+        Rounding moves it outwards.
+        """
+        step, zoom = (other.centre - own.centre) / own.scale, other.scale / own.scale
+        a, b = (self.a - 2.0 * self.b * step) * zoom, self.b * zoom**2
+        terms = self.h, -self.a * step, self.b * step**2
+        turn = (abs(self.a) + 2.0 * abs(self.b * step)) * zoom * reach
+        rounding = ROUNDING * (turn + sum(map(abs, terms)))
+        length = math.hypot(a, b)
+        return Line(a / length, b / length, (sum(terms) + rounding) / length)
 
     def meet(self, other: Line) -> float | None:
         """The mean at which two lines cross; None for parallel ones."""
@@ -102,14 +141,7 @@ class Gap:
 
     def outline(self) -> list[Point]:
         """The outer boundary above which the gap lies, from the left corner to the right one."""
-        slanted = [line for line in self.lines if line.b > _VERTICAL]
-        low, high = self.left.point.m, self.right.point.m
-        crossings = [one.meet(other) for one, other in combinations(slanted, 2)]
-        turns = sorted(m for m in crossings if m is not None and low < m < high)
-        return [
-            Point(m, max(line.height(m) for line in slanted) - ROUNDING * max(1.0, m**2))
-            for m in (low, *turns, high)
-        ]
+        return outline(self.lines, self.left.point.m, self.right.point.m)
 
     def chord(self) -> Line:
         """The line through both corners, with `a^2 + b^2 = 1`."""
@@ -145,6 +177,39 @@ class Gap:
         return max(chord.excess(p) for p in self.outline())
 
 
+def outline(lines: Iterable[Line], low: float, high: float) -> list[Point]:
+    """What `lines` leave of the lower boundary, from the mean `low` to `high`.
+
+    Nothing achievable lies below the points and the segments between them, rounding included.
+    """
+    highest: list[tuple[Line, float]] = []
+    """From left to right, with the mean from which on each is the highest."""
+    slanted = (line for line in lines if line.b > _VERTICAL)
+    for line in sorted(slanted, key=lambda line: line.a / line.b):  # angles of steep ones are equal
+        start: float | None = low
+        while highest:
+            last, begin = highest[-1]
+            start = last.meet(line)
+            if start is None and last.height(begin) >= line.height(begin):
+                break
+            if start is not None and start > begin:
+                break
+            highest.pop()
+            start = low
+        if not highest or (start is not None and start < high):
+            highest.append((line, low if start is None else start))
+    ends = [low, *(start for _, start in highest[1:]), high]
+    beside = [highest[max(i - 1, 0) : i + 1] for i in range(len(ends))]
+    return [
+        Point(
+            m,
+            max((line.height(m) for line, _ in pair), default=-math.inf)
+            - ROUNDING * max(1.0, m**2),
+        )
+        for m, pair in zip(ends, beside, strict=True)
+    ]
+
+
 class Question(Protocol):
     """What is to be maximised over the lower boundary, in scaled units."""
 
@@ -157,6 +222,16 @@ class Question(Protocol):
     def direction(self, gap: Gap) -> tuple[float, float] | None:
         """The direction `(a, b)` to explore first in a gap; None for that of the chord."""
         return None
+
+
+class Objective(Question, Protocol):
+    """A question that can be bounded wherever an outline of the lower boundary is known."""
+
+    def over(self, outline: list[Point]) -> float:
+        """An upper bound on the value of all that is not below an outline."""
+
+    def bound(self, gap: Gap) -> float:
+        return self.over(gap.outline())
 
 
 class Answer(NamedTuple):

@@ -78,6 +78,15 @@ class Certificate:
     trace: tuple[float, ...] = ()
 
 
+def moments(mdp: MDP, policy: npt.NDArray[Any]) -> tuple[float, float]:
+    """Mean and variance of the reward of a step, from the occupancy."""
+    rewards, weights = mdp.reward_distribution(mdp.occupancy(policy))
+    # Seen from the reward that is paid most often, a reward that is always paid is its own mean.
+    usual = float(rewards[np.argmax(weights)])
+    mean = usual + stats.mean(rewards - usual, weights)
+    return mean, stats.variance(rewards, weights)
+
+
 def describe(mdp: MDP, policy: npt.NDArray[Any], risk: Risk, certificate: Certificate) -> Solution:
     """The `Solution` for a policy, its statistics computed from its occupancy."""
     rewards, weights = mdp.reward_distribution(mdp.occupancy(policy))

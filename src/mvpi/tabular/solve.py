@@ -34,8 +34,10 @@ from mvpi.tabular.bellman import (
     improve_locally,
     is_local,
     pessimistic_values,
+    rounding,
     spread_along,
     spread_from_best,
+    upper_residual,
 )
 from mvpi.tabular.chain import (
     DIRECT_UP_TO,
@@ -109,7 +111,7 @@ def solve(
     if policy is not None and values is None:
         values = mdp.chain(actions).evaluate_relative(rewards[states, actions], tolerance)
     means = _Means(cold=values is None)
-    evaluated, offset = values is not None, 0.0
+    given, evaluated, offset = rewards, values is not None, 0.0
     if values is not None:
         v, offset = values.values.copy(), values.gain
         rewards = rewards - offset
@@ -125,7 +127,7 @@ def solve(
     for _ in range(_ITERATIONS):
         changed = backup(mdp, rewards, v, actions, residual)
         chain = None if changed else chain
-        noise = 8 * _EPS * np.maximum(np.abs(rewards[states, actions]), np.abs(v))
+        noise = rounding(mdp, rewards, v, actions)
         counted = _counted(mdp, noise, tolerance)
         low, high = float(residual[counted].min()), float(residual[counted].max())
         span, floor = high - low, float(noise[counted].max())
@@ -182,10 +184,12 @@ def solve(
         raise NoConvergence(f"no convergence after {_ITERATIONS} policy improvements")
     if mdp.discount == 1.0:
         actions, chain = _joined(mdp, actions, rewards, insist=True), None
-    elif counted is not _ALL:
-        high = _bound_with_outliers(mdp, rewards, v, actions.copy(), noise, counted)
+    upper = high + floor
+    if counted is not _ALL or mdp.n_states <= DIRECT_UP_TO:
+        upper = _upper_bound(mdp, given - offset, v, actions, noise, counted)
     base = offset + (1.0 - mdp.discount) * mean_over(mdp.start, v)
-    return Optimum(actions, v, base + low, min(base + high + floor, most), chain)
+    size = abs(offset) + (1.0 - mdp.discount) * mean_over(mdp.start, np.abs(v)) + abs(upper)
+    return Optimum(actions, v, base + low, min(base + upper + 8 * _EPS * size, most), chain)
 
 
 Means = Literal["wave", "steps", "evaluation", "evaluation and wave"]
@@ -244,7 +248,7 @@ def _counted(mdp: MDP, noise: Array, tolerance: float) -> slice | npt.NDArray[np
     return _ALL if ordinary.all() else ordinary
 
 
-def _bound_with_outliers(
+def _upper_bound(
     mdp: MDP,
     rewards: Array,
     values: Array,
@@ -252,17 +256,15 @@ def _bound_with_outliers(
     noise: Array,
     counted: slice | npt.NDArray[np.bool_],
 ) -> float:
-    """The largest residual once the states left out are given the benefit of their doubt.
+    """The largest residual, once the states left out are given the benefit of their doubt.
 
     The bound holds for any `v`. Raising `v` where rounding is large makes residuals negative
     there, and changes the others only through actions that nobody would take.
     """
     left_out = np.ones(mdp.n_states, dtype=bool)
     left_out[counted] = False
-    raised = values + np.where(left_out, 4.0 * noise / (1.0 - mdp.discount), 0.0)
-    residual = np.empty_like(values)
-    backup(mdp, rewards, raised, policy, residual)
-    return float(residual.max())
+    raised = values + np.where(left_out, 4.0 * noise / (1.0 - mdp.discount or 1.0), 0.0)
+    return float(upper_residual(mdp, rewards, raised, policy).max())
 
 
 def _joined(mdp: MDP, policy: Actions, rewards: Array, insist: bool = False) -> Actions:
