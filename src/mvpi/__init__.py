@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from mvpi.tabular.mdp import MDP
     from mvpi.tabular.optimize import optimize
     from mvpi.tabular.policy_iteration import iterate, policy_iteration
+    from mvpi.tabular.risk_neutral import solve
     from mvpi.tabular.solution import Solution
 
 __version__ = "0.1.0"
@@ -54,6 +55,7 @@ _LAZY = {
     "iterate": "mvpi.tabular",
     "optimize": "mvpi.tabular",
     "policy_iteration": "mvpi.tabular",
+    "solve": "mvpi.tabular.risk_neutral",
 }
 _MODULES = {"envs", "offline", "sb3", "stats", "tabular"}
 
@@ -85,6 +87,7 @@ __all__ = [
     "offline",
     "optimize",
     "policy_iteration",
+    "solve",
     "stats",
     "tabular",
 ]

@@ -38,6 +38,7 @@ from mvpi.tabular.policy_iteration import policy_iteration
 from mvpi.tabular.solution import Solution
 
 optimize_module = importlib.import_module("mvpi.tabular.optimize")
+solve_module = importlib.import_module("mvpi.tabular.solve")
 
 EXACT = 1e-8
 """How far an optimum may be from the enumerated one, relative to the size of the numbers."""
@@ -690,7 +691,7 @@ def test_progress_counts_solves_and_closes_in_on_the_value(risk):
 )
 def test_all_solves_are_counted(risk, monkeypatch):
     solves: list[object] = []
-    for module in (dual_search, exploration, optimize_module):
+    for module in (dual_search, exploration, optimize_module, solve_module):
         counting = partial(lambda solve, *a, **b: solves.append(a) or solve(*a, **b), module.solve)
         monkeypatch.setattr(module, "solve", counting)
     assert optimize(random_problem(3, 4, 3, 0.9).mdp(), risk).solves == len(solves)

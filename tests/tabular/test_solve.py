@@ -375,12 +375,13 @@ def test_rows_of_a_table_are_those_of_scipy(states):
         assert getattr(ours, name).dtype == getattr(theirs, name).dtype
 
 
+@pytest.mark.parametrize("common", [0.0, 1e5])
 @pytest.mark.parametrize("states", [90, LARGE])
-def test_evaluation_steps_are_a_sum_of_powers(states):
-    """Of the policy's own matrix, on one thread and on several."""
+def test_evaluation_steps_are_a_sum_of_powers(states, common):
+    """Of the policy's own matrix, on one thread and on several, whatever all residuals share."""
     mdp = random_sparse(states, actions=3, discount=0.9)
     rng = np.random.default_rng(0)
-    policy, residual = rng.integers(3, size=states), rng.normal(size=states)
+    policy, residual = rng.integers(3, size=states), common + rng.normal(size=states)
     matrix, term, total = mdp.policy_matrix(policy), residual, residual.copy()
     for _ in range(7):
         term = mdp.discount * (matrix @ term)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mvpi.tabular.chain import DIRECT_UP_TO, moves
+from mvpi.tabular.chain import DIRECT_UP_TO, middle, moves
 from mvpi.tabular.mdp import MDP
 
 Array = npt.NDArray[np.float64]
@@ -70,14 +70,20 @@ def upper_residual(mdp: MDP, rewards: Array, values: Array, policy: Actions) -> 
     return residual + rounding(mdp, rewards, values, policy)
 
 
-def evaluation_steps(
-    mdp: MDP, policy: Actions, residual: Array, steps: int
-) -> npt.NDArray[np.float32]:
-    """What so many steps of evaluating a policy add to values that have this residual."""
+def evaluation_steps(mdp: MDP, policy: Actions, residual: Array, steps: int) -> Array:
+    """What so many steps of evaluating a policy add to values that have this residual.
+
+    What all residuals have in common is the same in all states after any step, so it is added up
+    apart: steps in single precision need their digits for the differences.
+    """
     from mvpi.tabular.linear import some_steps
 
     rows = np.arange(mdp.n_states) * mdp.n_actions + policy
-    return some_steps(mdp.transitions, rows, mdp.discount, residual, steps)
+    shared = middle(residual)
+    steps_sum = some_steps(mdp.transitions, rows, mdp.discount, residual - shared, steps)
+    total: Array = steps_sum.astype(np.float64)
+    total += shared * float((mdp.discount ** np.arange(steps + 1)).sum())
+    return total
 
 
 def pessimistic_values(mdp: MDP, rewards: Array) -> tuple[Array, bool]:

@@ -29,10 +29,10 @@ from mvpi.tabular.bellman import Actions
 from mvpi.tabular.exploration import Exploration, explore
 from mvpi.tabular.levels import Candidate, Levels, least_variance, most_mean
 from mvpi.tabular.mdp import MDP
-from mvpi.tabular.optimize import TOLERANCE, Budget, LeastVariance, Tradeoff, limit_too_small
+from mvpi.tabular.optimize import Budget, LeastVariance, Tradeoff, limit_too_small
 from mvpi.tabular.polygon import Corner, Gap, Question
 from mvpi.tabular.reachable import Core, reachable_core
-from mvpi.tabular.solution import Progress, Solution, describe_moments
+from mvpi.tabular.solution import TOLERANCE, Progress, Solution, describe_moments
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -26,7 +26,9 @@ from mvpi.tabular.levels import Candidate, Levels, most_mean
 from mvpi.tabular.mdp import MDP
 from mvpi.tabular.polygon import Corner, Gap, Line, Objective, Point, unit
 from mvpi.tabular.reachable import reachable_core
+from mvpi.tabular.risk_neutral import largest_mean
 from mvpi.tabular.solution import (
+    TOLERANCE,
     Certificate,
     Progress,
     Solution,
@@ -36,9 +38,6 @@ from mvpi.tabular.solution import (
 from mvpi.tabular.solve import solve
 
 Array = npt.NDArray[np.float64]
-
-TOLERANCE = 1e-9
-"""Default largest gap between value and bound, as a share of half the range of the rewards."""
 
 _ROUNDING = 1e-13
 """A variance this little above its limit, in scaled units, may be within it."""
@@ -84,11 +83,11 @@ def optimize(
 
 
 def _optimum(mdp: MDP, risk: Risk, tolerance: float, progress: Progress | None) -> Solution:
+    if isinstance(risk, MeanVariance | Entropic) and risk.risk_aversion == 0.0:
+        return largest_mean(mdp, tolerance)
     polygon = explore(mdp, tolerance)
     if isinstance(risk, VarianceBudget):
         return _best_under_budget(polygon, risk, tolerance, progress)
-    if isinstance(risk, MeanVariance | Entropic) and risk.risk_aversion == 0:
-        return _risk_neutral(polygon, tolerance)
     if isinstance(risk, MeanVariance):
         return _best_tradeoff(polygon, risk, tolerance, progress)
     if isinstance(risk, Entropic):
@@ -171,17 +170,6 @@ def _gradient_direction(price: float, mean: float) -> tuple[float, float]:
     """
     slope = 1 / max(price, 1e-300) + 2.0 * mean
     return (1.0, 0.0) if slope > 1e5 else unit(slope)
-
-
-def _risk_neutral(polygon: Exploration, tolerance: float) -> Solution:
-    corner, _ = polygon.top
-    levels = Levels()
-    levels.add(polygon, [corner])
-    best = levels.efficient()[-1]
-    trace = (polygon.mean(corner.point.m),)
-    bound = levels.upper_bound(lambda _: Tradeoff(0.0), best.mean)
-    certificate = levels.certificate(best, bound, tolerance, trace)
-    return describe_moments(*best, best.mean, certificate)
 
 
 def _in_own_units(

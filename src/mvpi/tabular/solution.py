@@ -16,6 +16,8 @@ from mvpi.tabular.mdp import MDP
 
 Array = npt.NDArray[np.float64]
 
+TOLERANCE = 1e-9
+"""Default largest gap between value and bound, as a share of half the range of the rewards."""
 _ROUNDING = 1e-14
 """A value is not known better than to this share of it."""
 _WALK = 1e-8

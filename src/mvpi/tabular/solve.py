@@ -54,8 +54,9 @@ _ALL = slice(None)
 _SMALL_STEPS = 100
 _STEPS = 20
 """Evaluation steps per improvement in modified policy iteration."""
-_TRIAL, _IMPROVEMENTS = 40, 400
-"""It goes on while so many improvements halve the residual, and not longer than this."""
+_TRIAL = 6
+"""It goes on while the residual spans at most half of what it did so many improvements ago, or
+since."""
 _PAYS = 0.1
 """A means that leaves at most this share of the residual is worth repeating."""
 _FIRST_LIMIT = 25
@@ -117,7 +118,9 @@ def solve(
         rewards = rewards - offset
     elif spreads:
         v, slow = pessimistic_values(mdp, rewards)
-        v = spread_from_best(mdp, rewards, v) if slow else v
+        if slow:
+            v = spread_from_best(mdp, rewards, v)
+            means.waves_first()
     else:
         v = np.zeros(mdp.n_states)
     residual = np.empty(mdp.n_states)
@@ -143,8 +146,14 @@ def solve(
             improve_locally(mdp, rewards, v, actions, residual)
         target = max(0.01 * span if changed else 0.0, 0.5 * tolerance)
         next_means = means.choose(span) if slow and spreads else "evaluation"
-        if next_means == "wave":
-            v = spread_along(mdp, rewards, v, actions)
+        if next_means in ("wave", "wave from the best"):
+            along = next_means == "wave"
+            v = (
+                spread_along(mdp, rewards, v, actions)
+                if along
+                else spread_from_best(mdp, rewards, v)
+            )
+            smallest, stalled = np.inf, 0  # these judge evaluations
             continue
         if next_means == "steps":
             v += evaluation_steps(mdp, actions, residual, _STEPS)
@@ -192,35 +201,44 @@ def solve(
     return Optimum(actions, v, base + low, min(base + upper + 8 * _EPS * size, most), chain)
 
 
-Means = Literal["wave", "steps", "evaluation", "evaluation and wave"]
+Means = Literal["wave from the best", "wave", "steps", "evaluation", "evaluation and wave"]
 
 
 class _Means:
     """What to do next where chains mix slowly: the cheapest of what pays.
 
-    From a `cold` start these are waves, as long as they pay, and then improvements with a few
-    evaluation steps each, which suit problems that every policy worth its name soon ends. What is
-    left are evaluations, helped by waves when they do not pay by themselves.
+    First come improvements with a few evaluation steps each: modified policy iteration. Where
+    that goes slowly, most states may be far from where rewards are good: from a `cold` start waves
+    follow, from the best states on, as long as they pay. Where that was seen at once, and the first
+    wave has been, waves come first. What is left are evaluations, helped by waves when they do not
+    pay by themselves.
     """
 
     def __init__(self, cold: bool):
-        self._waves = self._steps = cold
+        self._steps, self._waves, self._from_best = True, cold, cold
         self._span = np.inf
         self._spans: list[float] = []
+
+    def waves_first(self) -> None:
+        """A wave from the best states has been made already."""
+        self._from_best = False
 
     def choose(self, span: float) -> Means:
         """What to do about a residual with this span."""
         paid, self._span = span <= _PAYS * self._span, span
-        self._waves = self._waves and paid
-        if self._waves:
-            return "wave"
+        if self._waves and not self._from_best:
+            self._waves = paid
+            if paid:
+                return "wave"
         if self._steps:
             self._spans.append(span)
-            tried = len(self._spans)
-            in_time = tried <= _TRIAL or span <= 0.5 * self._spans[-_TRIAL]
-            self._steps = in_time and tried <= _IMPROVEMENTS
+            recent = self._spans[-_TRIAL - 1 :]
+            self._steps = len(recent) <= _TRIAL or span <= 0.5 * max(recent)
             if self._steps:
                 return "steps"
+        if self._waves:
+            self._from_best, self._span = False, np.inf
+            return "wave from the best"
         return "evaluation" if paid else "evaluation and wave"
 
 
