@@ -12,15 +12,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from mvpi.stats import check_number
+from mvpi._checks import check_number
 from mvpi.tabular import solve as solver
+from mvpi.tabular.bellman import Array
 from mvpi.tabular.chain import DIRECT_UP_TO
 from mvpi.tabular.exploration import finest_difference
 from mvpi.tabular.mdp import MDP
 from mvpi.tabular.polygon import Units
 from mvpi.tabular.reachable import reachable_core
 from mvpi.tabular.solution import TOLERANCE, Certificate, Solution, describe_moments, moments
-from mvpi.tabular.solve import Array, Optimum
+from mvpi.tabular.solve import Optimum
 
 _SUITABLE = 5.0
 """Units at most this many times larger than those of the rewards that are paid will do."""
