@@ -13,8 +13,11 @@ run: .venv/.installed  ## show what the package does; ARGS="--seed 3" trains wit
 	@$(BIN)/python examples/first_look.py
 	@$(BIN)/python examples/risky_pendulum.py $(ARGS)
 
-test: .venv/.installed  ## run the tests; ARGS="-k risk" picks some, ARGS="-m ''" adds the slow ones
+test: .venv/.installed  ## run the tests; ARGS="-k risk" picks some
 	@$(BIN)/python -m pytest -n 2 $(ARGS)
+
+test-all: .venv/.installed  ## run the slow tests too: long kill studies, statistics, all of SBX
+	@$(BIN)/python -m pytest -n 2 -m '' $(ARGS)
 
 attack: .venv/.installed  ## attack the program, count what happens; ARGS="damaged --count 50" picks
 	@$(BIN)/python tests/attack/run.py $(ARGS)
@@ -49,7 +52,7 @@ clean:  ## remove .venv, caches, builds and out/
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help:  ## show this list
-	@sed -n 's/^\([a-z]*\):.*  ## /  make \1\t/p' $(MAKEFILE_LIST)
+	@sed -n 's/^\([a-z-]*\):.*  ## /  make \1\t/p' $(MAKEFILE_LIST)
 
 # The stamp is written last, so an installation that failed is tried again.
 .venv/.installed: pyproject.toml constraints.txt

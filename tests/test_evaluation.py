@@ -56,6 +56,7 @@ def test_actions_may_come_with_a_state() -> None:
     np.testing.assert_array_equal(plain.returns, tupled.returns)
 
 
+@pytest.mark.slow
 def test_intervals_cover_at_their_rate() -> None:
     """Of 95% intervals for the mean and the per-step variance, about 95% hold the truth."""
     problem = Markowitz()

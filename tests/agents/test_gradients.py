@@ -627,7 +627,7 @@ def policy_gradient(paths: Paths, actor: Actor, rewards: Array, gamma: float) ->
     return flat(jax.grad(lambda actor: p @ jnp.sum(paths.log_probs(actor) * ahead, axis=1))(actor))
 
 
-@pytest.mark.parametrize("gamma", [0.6, 0.999_999])
+@pytest.mark.parametrize("gamma", [0.6, pytest.param(0.999_999, marks=pytest.mark.slow)])
 def test_ppo_climbs_its_objective(
     gamma: float, rewarded: Rewarded, monkeypatch: pytest.MonkeyPatch
 ) -> None:

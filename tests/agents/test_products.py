@@ -145,6 +145,7 @@ def test_networks_of_any_size_are_updated_as_by_jax(
         np.testing.assert_allclose(ours, theirs, atol=1e-2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threads", [2, 3, 4])
 def test_updates_do_not_depend_on_the_number_of_threads(threads: int) -> None:
     problem = Problem(5, 3, hidden=(50, 20), batch_size=37)
@@ -173,6 +174,7 @@ def test_networks_leave_as_they_came() -> None:
         np.testing.assert_array_equal(ours, given_)
 
 
+@pytest.mark.slow
 def test_the_cache_keeps_what_is_compiled_with_and_without_threads_apart(tmp_path: Path) -> None:
     """numba would take one for the other: large problems on one thread, or small ones on many."""
     (tmp_path / "victim.py").write_text(

@@ -53,7 +53,14 @@ ENVIRONMENTS: dict[str, Any] = {
     "pendulum": "InvertedPendulum-v5",
 }
 
-algorithms = pytest.mark.parametrize("algorithm", ALGORITHMS)
+algorithms = pytest.mark.parametrize(
+    "algorithm",
+    [
+        # Tamar and Prashanth share nearly all of this with MVP.
+        pytest.param(name, marks=[pytest.mark.slow] if name in ("tamar", "prashanth") else [])
+        for name in ALGORITHMS
+    ],
+)
 parallel = pytest.mark.parametrize("algorithm", PARALLEL)
 
 
@@ -117,13 +124,13 @@ def every_event(algorithm: str, tmp_path: Path) -> None:
     assert die_at_every_event_of_files(case, tmp_path) > 20
 
 
-@pytest.mark.parametrize("algorithm", ["ppo", "tamar"])
+@pytest.mark.parametrize("algorithm", ["ppo"])
 def test_killed_once_at_every_event_of_files(tmp_path: Path, algorithm: str) -> None:
     every_event(algorithm, tmp_path)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("algorithm", ["mvp", "prashanth"])
+@pytest.mark.parametrize("algorithm", ["mvp", "tamar", "prashanth"])
 def test_killed_once_at_every_event_of_files_as_well(tmp_path: Path, algorithm: str) -> None:
     every_event(algorithm, tmp_path)
 

@@ -241,6 +241,7 @@ def density(x: np.ndarray, mean: float, variance: float) -> np.ndarray:
     return np.exp(-0.5 * (x - mean) ** 2 / variance) / np.sqrt(2 * np.pi * variance)
 
 
+@pytest.mark.slow
 def test_networks_find_the_ratio_of_gaussians() -> None:
     """A policy N(1/2, 1/4), whatever it sees: its states are N(1, 2/3) in the long run.
 
@@ -268,7 +269,12 @@ def _half_and_noise(rng: np.random.Generator, s: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    ("method", "tolerance"), [("gradient-dice", 0.35), ("dual-dice", 0.12), ("gen-dice", 0.12)]
+    ("method", "tolerance"),
+    [
+        pytest.param("gradient-dice", 0.35, marks=pytest.mark.slow),
+        pytest.param("dual-dice", 0.12, marks=pytest.mark.slow),
+        ("gen-dice", 0.12),
+    ],
 )
 def test_networks_with_choices_find_the_discounted_mean(method: Any, tolerance: float) -> None:
     """Always action 1: `E[s_t] = 2 - 2^(1 - t)`; the mean of the data is 0.

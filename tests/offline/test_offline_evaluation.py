@@ -266,6 +266,7 @@ def portfolio() -> tuple[Dataset, Any, float]:
     return Dataset(ones, a, r, ones, np.zeros(n, bool), ones[:1]), policy, float(chosen @ mu)
 
 
+@pytest.mark.slow
 def test_networks_come_near_the_mean_of_a_portfolio() -> None:
     data, policy, mean = portfolio()
     found = evaluate(data, policy, 0.5, steps=1500, hidden=(32, 32), resamples=100)

@@ -204,6 +204,7 @@ def test_clones_do_not_depend_on_rewards() -> None:
         np.testing.assert_array_equal(ours, theirs)
 
 
+@pytest.mark.slow
 def test_it_comes_near_the_best_portfolio_and_its_mean_reward() -> None:
     # Bounds that seeds 0 to 3 kept to at risk 2, and 0 and 1 at risk 0: 86% of the value or more.
     data, problem = portfolio(), Markowitz()

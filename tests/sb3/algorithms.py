@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
+import pytest
 
 SMALL = {"net_arch": [16, 16]}
 REPLAY = {"buffer_size": 400, "learning_starts": 20, "batch_size": 16, "train_freq": 5}
@@ -121,5 +122,20 @@ ALGORITHMS = [
     Algorithm(CONTRIB, "MaskablePPO", ON, discrete=True, arguments=EPOCHS),
     Algorithm(SBX, "PPO", ON, arguments=EPOCHS),
 ]
+QUICK = ("SAC", "PPO")
+"""Of the algorithms of SBX, those that every run of the tests takes: they compile for seconds."""
+
+
+def each(algorithms: Iterable[Algorithm]) -> pytest.MarkDecorator:
+    """A test for each of them, slow for most of SBX."""
+    marked = [
+        pytest.param(
+            a, marks=[pytest.mark.slow] if a.library == SBX and a.name not in QUICK else []
+        )
+        for a in algorithms
+    ]
+    return pytest.mark.parametrize("algorithm", marked, ids=str)
+
+
 OFF_POLICY = [a for a in ALGORITHMS if a.kind == OFF]
 ON_POLICY = [a for a in ALGORITHMS if a.kind == ON]

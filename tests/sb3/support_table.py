@@ -67,7 +67,7 @@ def _around() -> tuple[str, str, str]:
 def main() -> int:
     watcher = Watcher()
     code = pytest.main(
-        [str(HERE / "test_every_algorithm.py"), "-q", "-p", "no:randomly"], [watcher]
+        [str(HERE / "test_every_algorithm.py"), "-q", "-p", "no:randomly", "-m", ""], [watcher]
     )
     before, _, after = _around()
     README.write_text(before + table(watcher.outcomes) + after)

@@ -10,7 +10,7 @@ from pathlib import Path
 import gymnasium as gym
 import numpy as np
 import pytest
-from algorithms import ALGORITHMS, OFF_POLICY, ON_POLICY, Algorithm, Echo
+from algorithms import ALGORITHMS, OFF_POLICY, ON_POLICY, Algorithm, Echo, each
 from checks import Drawn, Rollouts, equal, weights
 from stable_baselines3.common.logger import configure
 from stable_baselines3.common.vec_env import DummyVecEnv
@@ -18,9 +18,9 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 from mvpi.risk import CVaR, MeanVariance
 from mvpi.sb3 import augmenter_of
 
-every_algorithm = pytest.mark.parametrize("algorithm", ALGORITHMS, ids=str)
-off_policy = pytest.mark.parametrize("algorithm", OFF_POLICY, ids=str)
-on_policy = pytest.mark.parametrize("algorithm", ON_POLICY, ids=str)
+every_algorithm = each(ALGORITHMS)
+off_policy = each(OFF_POLICY)
+on_policy = each(ON_POLICY)
 ONE_OF_EACH = [a for a in ALGORITHMS if a.name in ("SAC", "PPO", "TQC", "TRPO")]
 """With and without a replay buffer, of each library: what they log does not differ otherwise."""
 
@@ -165,7 +165,7 @@ def test_several_environments(algorithm: Algorithm) -> None:
     assert augmenter_of(model).y == pytest.approx(recent.mean(), rel=1e-9)
 
 
-@pytest.mark.parametrize("algorithm", ONE_OF_EACH, ids=str)
+@each(ONE_OF_EACH)
 def test_the_logger_gets_rows_and_returns_stay_raw(algorithm: Algorithm, tmp_path: Path) -> None:
     env = Echo(algorithm.discrete, scale=10.0)
     model = algorithm.plugged(RISK, gym.wrappers.TimeLimit(env, 7))

@@ -62,7 +62,7 @@ def test_one_pass_is_exact_where_no_step_leads_the_wrong_way():
     np.testing.assert_allclose(found, exact, atol=1e-12)
 
 
-@pytest.mark.parametrize("side", [30, 60, 145])
+@pytest.mark.parametrize("side", [30, 60, pytest.param(145, marks=pytest.mark.slow)])
 def test_a_pass_over_a_grid_is_as_good_however_large_it_is(side):
     mdp = grid_world(side)
     rewards = mdp.expected(lambda r: r)
@@ -113,7 +113,7 @@ def test_passes_never_go_beyond_the_values_they_approach_from_below(levels):
 
 
 @pytest.mark.parametrize("seed", [None, 1])
-@pytest.mark.parametrize("side", [20, 150])
+@pytest.mark.parametrize("side", [20, pytest.param(150, marks=pytest.mark.slow)])
 def test_evaluation_with_waves_is_that_of_a_direct_method(side, seed):
     """With one way out, and with many places to stay; on one thread and on several."""
     mdp = grid_world(side, seed=seed)
