@@ -70,7 +70,10 @@ def frontier(
         lost = [one for one in levels.boundary() if levels.unit(one) is None]
         if not lost or len(levels.explored) == _MOST_LEVELS:
             return Frontier(core, levels, tolerance)
-        polygon = Exploration(core.mdp, lost[0].policy, tolerance, solves=levels.solves)
+        units = levels.own_units(lost[0])
+        polygon = Exploration(
+            core.mdp, lost[0].policy, tolerance, units=units, solves=levels.solves
+        )
 
 
 def _explore_everything(

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from mvpi.tabular.exploration import Exploration
+from mvpi.tabular.exploration import Exploration, own_units
 from mvpi.tabular.mdp import MDP
-from mvpi.tabular.polygon import Corner, Line, Objective, outline
+from mvpi.tabular.polygon import Corner, Line, Objective, Units, outline
 from mvpi.tabular.solution import Certificate, mixture, moments
 
 _SAME = 1e-12
@@ -48,6 +48,7 @@ class Levels:
     def __init__(self) -> None:
         self.explored: list[Exploration] = []
         self._found: dict[bytes, Candidate] = {}
+        self._units: dict[bytes, Units] = {}
 
     def add(self, polygon: Exploration, corners: Iterable[Corner]) -> None:
         """One more level, and those of its corners that count."""
@@ -62,10 +63,6 @@ class Levels:
         """Whether a corner was found in units that suit it."""
         found = self._found.get(corner.policy.tobytes())
         return found is not None and self.unit(found) is not None
-
-    @property
-    def mdp(self) -> MDP:
-        return self.explored[0].mdp
 
     @property
     def solves(self) -> int:
@@ -105,10 +102,16 @@ class Levels:
 
     def unit(self, candidate: Candidate) -> float | None:
         """The coarsest scale that suits a policy; None if none does."""
-        suiting = (
-            one.scale for one in self.explored if one.suits(candidate.policy, candidate.mean)
-        )
+        own = self.own_units(candidate)
+        suiting = (one.scale for one in self.explored if one.suits(candidate.mean, own))
         return max(suiting, default=None)
+
+    def own_units(self, candidate: Candidate) -> Units:
+        """Units of its own for a policy."""
+        key = candidate.policy.tobytes()
+        if key not in self._units:
+            self._units[key] = own_units(self.explored[0].mdp, *candidate)
+        return self._units[key]
 
     def certificate(
         self,
@@ -178,7 +181,8 @@ def most_mean(mdp: MDP, boundary: list[Candidate], limit: float) -> Candidate | 
     right = boundary[inside[-1] + 1]
     step, spare = (right.mean - left.mean) ** 2, max(limit - left.variance, 0.0)
     slope = right.variance - left.variance + step
-    share = 2.0 * spare / (slope + math.sqrt(max(slope**2 - 4.0 * step * spare, 0.0)))
+    part = spare / slope
+    share = 2.0 * part / (1.0 + math.sqrt(max(1.0 - 4.0 * part * (step / slope), 0.0)))
     for attempt in range(_TRIES):
         if left.towards(right, share)[0] <= left.mean:
             break

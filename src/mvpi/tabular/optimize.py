@@ -15,13 +15,13 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 
 from mvpi._checks import check_callback, check_number
 from mvpi.errors import InputError
 from mvpi.risk import Entropic, MeanVariance, Risk, VarianceBudget, as_risk
+from mvpi.tabular.bellman import Actions
 from mvpi.tabular.dual_search import DualSearch
-from mvpi.tabular.exploration import Exploration, explore
+from mvpi.tabular.exploration import Exploration, explore, own_units
 from mvpi.tabular.levels import Candidate, Levels, most_mean
 from mvpi.tabular.mdp import MDP
 from mvpi.tabular.polygon import Corner, Gap, Line, Objective, Point, unit
@@ -35,9 +35,7 @@ from mvpi.tabular.solution import (
     describe,
     describe_moments,
 )
-from mvpi.tabular.solve import solve
-
-Array = npt.NDArray[np.float64]
+from mvpi.tabular.solve import expected_utility, solve
 
 _ROUNDING = 1e-13
 """A variance this little above its limit, in scaled units, may be within it."""
@@ -45,6 +43,8 @@ _CHANGES_OF_UNITS = 6
 """How often a policy with rewards far from those of the largest mean is looked at in its units."""
 _LARGEST_EXPONENT = 30.0
 """Costs above `exp` of this are as good as infinite; to count less of them keeps bounds valid."""
+_ACCURACY = 1e-10
+"""Largest tolerance for expected exponentials, which are near 1 at a good `y`."""
 _ENTROPIC_ROUNDING = 1e-14
 """Share of itself by which an expected exponential may be off."""
 _ENTROPIC_SOLVES = 60
@@ -93,7 +93,7 @@ def _optimum(mdp: MDP, risk: Risk, tolerance: float, progress: Progress | None) 
     if isinstance(risk, Entropic):
         return _best_entropic(polygon, risk, tolerance)
     (centre, scale), solves = polygon.units, polygon.solves
-    return DualSearch(mdp, risk, tolerance * scale, centre, progress, solves).run()
+    return DualSearch(mdp, risk, tolerance * scale, progress, solves, centre).run()
 
 
 @dataclass(frozen=True)
@@ -188,9 +188,12 @@ def _in_own_units(
         corner, trace = search(polygon, levels)
         if len(levels.explored) > 1:
             levels.add(polygon, [polygon.beside(corner)])
-        if polygon.suits(corner.policy, polygon.mean(corner.point.m)):
+        mean, variance = polygon.statistics(corner)
+        units = own_units(polygon.mdp, corner.policy, mean, variance)
+        if polygon.suits(mean, units):
             break
-        polygon = Exploration(polygon.mdp, corner.policy, tolerance, solves=polygon.solves)
+        solves = polygon.solves
+        polygon = Exploration(polygon.mdp, corner.policy, tolerance, units=units, solves=solves)
     return levels, tuple(map(polygon.mean, trace))
 
 
@@ -277,9 +280,8 @@ def _in_rewards(polygon: Exploration, progress: Progress | None) -> Progress | N
 def _best_entropic(polygon: Exploration, risk: Entropic, tolerance: float) -> Solution:
     """All `y` have the same best policy; a good `y` only keeps the exponents in range.
 
-    With `c` a lower bound on `E[exp(-beta (R - y))]`, no value is above `y - log(c) / beta`. The
-    value of the best policy so far is a good `y`, unless it is so far below the optimum that all
-    better policies are the same to arithmetic; then half-way to the bound is tried.
+    The value of the best policy so far is a good `y`, unless it is so far below the optimum that
+    all better policies are the same to arithmetic; then half-way to the bound is tried.
     """
     mdp, scale, beta = polygon.mdp, polygon.scale, risk.risk_aversion
     bound = float(mdp.rewards.max())
@@ -287,16 +289,11 @@ def _best_entropic(polygon: Exploration, risk: Entropic, tolerance: float) -> So
     y = risk.dual(*mdp.reward_distribution(mdp.occupancy(policy)))
     trace: list[float] = []
     while len(trace) < _ENTROPIC_SOLVES:
-        costs = mdp.expected(_costs(beta, y))
-        optimum = solve(
-            mdp, -costs, policy=policy, tolerance=0.1 * tolerance * min(beta * scale, 1.0)
-        )
-        least = -optimum.upper - _ENTROPIC_ROUNDING * abs(optimum.upper)
-        if least > 0.0:
-            bound = min(bound, y - math.log(least) / beta)
-        value = risk.dual(*mdp.reward_distribution(mdp.occupancy(optimum.policy)))
+        found, upper = _entropic_solve(mdp, risk, y, policy, 0.1 * tolerance * scale)
+        bound = min(bound, upper)
+        value = risk.dual(*mdp.reward_distribution(mdp.occupancy(found)))
         if value > best:
-            best, policy = value, optimum.policy
+            best, policy = value, found
         trace.append(best)
         if bound - best <= tolerance * scale or (y == best and beta * (bound - best) < 1.0):
             break
@@ -306,6 +303,20 @@ def _best_entropic(polygon: Exploration, risk: Entropic, tolerance: float) -> So
     return describe(mdp, policy, risk, certificate)
 
 
-def _costs(beta: float, y: float) -> Callable[[Array], Array]:
-    """`exp(-beta (r - y))`, as far as arithmetic can carry it."""
-    return lambda r: np.exp(np.minimum(beta * (y - r), _LARGEST_EXPONENT))
+def _entropic_solve(
+    mdp: MDP, risk: Entropic, y: float, policy: Actions, tolerance: float
+) -> tuple[Actions, float]:
+    """The best policy for `u(r - y)`, and an upper bound on all values.
+
+    With `c` a lower bound on `E[exp(-beta (R - y))]`, no value is above `y - log(c) / beta`. For a
+    small risk aversion the exponentials are all near 1, and `u` has the digits that they lose.
+    """
+    beta = risk.risk_aversion
+    if beta * float(np.ptp(mdp.rewards)) < 1.0:
+        optimum = solve(mdp, expected_utility(mdp, risk, y), policy=policy, tolerance=tolerance)
+        share = beta * (optimum.upper + _ENTROPIC_ROUNDING * float(np.ptp(mdp.rewards)))
+        return optimum.policy, y - math.log1p(-share) / beta if share < 1.0 else math.inf
+    costs = mdp.expected(lambda r: np.exp(np.minimum(beta * (y - r), _LARGEST_EXPONENT)))
+    optimum = solve(mdp, -costs, policy=policy, tolerance=min(beta * tolerance, _ACCURACY))
+    least = -optimum.upper - _ENTROPIC_ROUNDING * abs(optimum.upper)
+    return optimum.policy, y - math.log(least) / beta if least > 0.0 else math.inf

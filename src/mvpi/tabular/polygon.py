@@ -34,7 +34,7 @@ _VERTICAL = 1e-13
 """A direction with a smaller `b` bounds means only."""
 ROUNDING = 1e-14
 """Share of its largest terms by which a sum or difference may be off."""
-_SMALLEST_SCALE = 1e-12
+SMALLEST_SCALE = 1e-12
 """Units are not made smaller than this share of the range of all rewards."""
 
 
@@ -59,7 +59,7 @@ class Units(NamedTuple):
             scale = float(distances.min(where=distances > rounding, initial=np.inf))
         if math.isinf(scale):
             return cls(centre, abs(centre) or 1.0)
-        return cls(centre, max(scale, _SMALLEST_SCALE * float(np.ptp(rewards))))
+        return cls(centre, max(scale, SMALLEST_SCALE * float(np.ptp(rewards))))
 
 
 class Point(NamedTuple):

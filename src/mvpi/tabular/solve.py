@@ -281,7 +281,8 @@ def _upper_bound(
     """
     left_out = np.ones(mdp.n_states, dtype=bool)
     left_out[counted] = False
-    raised = values + np.where(left_out, 4.0 * noise / (1.0 - mdp.discount or 1.0), 0.0)
+    doubt = 4.0 * float(noise.max(where=left_out, initial=0.0)) / (1.0 - mdp.discount or 1.0)
+    raised = values + np.where(left_out, doubt, 0.0)
     return float(upper_residual(mdp, rewards, raised, policy).max())
 
 
