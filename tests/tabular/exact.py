@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal
 from fractions import Fraction
 from functools import cached_property
-from itertools import product
+from itertools import pairwise, product
 from math import isqrt
 
 import numpy as np
@@ -67,17 +67,18 @@ class ExactMDP:
 
     def law(self, policy: Sequence[Sequence[Fraction]]) -> Law:
         """The distribution of the reward under probabilities `policy[s][a]`."""
+        chosen = [[(a, share) for a, share in enumerate(row) if share] for row in policy]
         chain = [
-            [sum(policy[s][a] * self.p[s][a][t] for a in range(self.actions)) for t in range(self.n)]
+            [sum(share * self.p[s][a][t] for a, share in chosen[s]) for t in range(self.n)]
             for s in range(self.n)
         ]
         found: dict[Fraction, Fraction] = {}
         for s, visits in enumerate(self._occupancy(chain)):
-            for a, t in product(range(self.actions), range(self.n)):
-                share = visits * policy[s][a] * self.p[s][a][t]
-                if share:
+            for (a, share), t in product(chosen[s], range(self.n)):
+                weight = visits * share * self.p[s][a][t]
+                if weight:
                     reward = self.r[s][a][t]
-                    found[reward] = found.get(reward, Fraction(0)) + share
+                    found[reward] = found.get(reward, Fraction(0)) + weight
         return sorted(found.items())
 
     def of_floats(self, policy: np.ndarray) -> Law:
@@ -139,7 +140,7 @@ class ExactMDP:
         """The largest mean with a variance of at most `limit`, or a little below it."""
         most, corners = Fraction(limit), self.vertices
         best = max((m.mean for m in corners if m.variance <= most), default=None)
-        for left, right in zip(corners, corners[1:], strict=False):
+        for left, right in pairwise(corners):
             if left.variance <= most < right.variance:
                 mean, _ = left.towards(right, _share_within(left, right, most))
                 best = mean if best is None else max(best, mean)
@@ -149,7 +150,7 @@ class ExactMDP:
         """The least variance with a mean of at least `target`."""
         least, corners = Fraction(target), self.vertices
         found = [m.variance for m in corners if m.mean >= least]
-        for left, right in zip(corners, corners[1:], strict=False):
+        for left, right in pairwise(corners):
             if left.mean < least < right.mean:
                 share = (least - left.mean) / (right.mean - left.mean)
                 found.append(left.towards(right, share)[1])

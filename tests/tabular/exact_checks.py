@@ -1,10 +1,10 @@
 """Random checks of the exact solver against rational arithmetic, on shapes that are hard.
 
-    python tests/tabular/exact_checks.py [--count 10000] [--first 0] [--show 10]
+    python tests/tabular/exact_checks.py [--count 10000] [--first 0] [--show 20]
 
-Check number `i` is always the same small MDP and the same questions: `optimize` for every measure,
-the frontier and its queries. The answers of `exact.py`, which enumerates all policies in fractions,
-are the truth. Judged, for each question:
+MDP number `i` is always the same small MDP, with the same twenty questions or so: `optimize` for
+every measure, the frontier, its points and its queries. A check is one answer to one of them. The
+answers of `exact.py`, which enumerates all policies in fractions, are the truth. Judged:
 
     bound      no upper bound is below the true optimum
     limit      no variance is above its limit, no mean below its target, recomputed exactly
@@ -13,7 +13,7 @@ are the truth. Judged, for each question:
     converged  what says so is the optimum
     error      no other exception than a limit or target that is out of reach
 
-It prints how many of each there were and ends with exit code 1 if there was a violation. Tolerances
+It prints how many of each there were and ends with exit code 1 if there was one. Tolerances
 are small in units of the rewards that the policies at hand are paid, not of all rewards.
 """
 
@@ -208,7 +208,7 @@ class Check:
             below = float(truth - Fraction(bound)) if np.isfinite(bound) else bound
             self._violation("bound", f"{name}: {bound:.17g} is below the optimum by {below:.3g}")
         if not answer.converged:
-            self.unconverged[name.split("(")[0] + _measure(name)] += 1
+            self.unconverged[name.split("(", maxsplit=1)[0] + _measure(name)] += 1
         elif truth - reached > slack:
             self._violation(
                 "converged", f"{name}: {float(reached):.9g} where {float(truth):.9g} is possible"
@@ -225,13 +225,13 @@ class Check:
 
     def _answer(self, name: str, ask: Callable[[], Any], refusal: bool = False) -> Any:
         """What is answered; None where asking for it is refused, which only some may be."""
-        self.asked[name.split("(")[0] + _measure(name)] += 1
+        self.asked[name.split("(", maxsplit=1)[0] + _measure(name)] += 1
         try:
             return ask()
         except mvpi.InputError as error:
             if not refusal:
                 self._violation("error", f"{name}: {error}")
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is counted
             self._violation("error", f"{name}: {type(error).__name__}: {error}")
         return None
 
@@ -322,22 +322,26 @@ class Tally:
     """What many checks found."""
 
     def __init__(self) -> None:
-        self.checks = 0
+        self.mdps = 0
         self.asked: Counter[str] = Counter()
         self.unconverged: Counter[str] = Counter()
         self.violations: list[tuple[int, str, str]] = []
 
+    @property
+    def checks(self) -> int:
+        return sum(self.asked.values())
+
     def run(self, number: int) -> None:
         check = Check(number)
         check.run()
-        self.checks += 1
+        self.mdps += 1
         self.asked += check.asked
         self.unconverged += check.unconverged
         self.violations += [(number, *violation) for violation in check.violations]
 
     def __str__(self) -> str:
         kinds = Counter(kind for _, kind, _ in self.violations)
-        lines = [f"{self.checks} MDPs, {sum(self.asked.values())} questions"]
+        lines = [f"{self.checks} checks of {self.mdps} MDPs"]
         for name, count in sorted(self.asked.items()):
             honest = self.unconverged[name]
             lines.append(f"  {count:7d} {name}" + (f", {honest} not converged" * (honest > 0)))
@@ -348,19 +352,19 @@ class Tally:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--count", type=int, default=10_000, help="how many MDPs")
-    parser.add_argument("--first", type=int, default=0, help="number of the first check")
+    parser.add_argument("--count", type=int, default=10_000, help="how many checks, at least")
+    parser.add_argument("--first", type=int, default=0, help="number of the first MDP")
     parser.add_argument("--show", type=int, default=20, help="violations to print")
     options = parser.parse_args()
     tally, shown, told = Tally(), 0, time.monotonic()
-    for number in range(options.first, options.first + options.count):
-        tally.run(number)
+    while tally.checks < options.count:
+        tally.run(options.first + tally.mdps)
         for violation in tally.violations[shown : options.show]:
-            print("check {}: {}: {}".format(*violation), flush=True)
+            print("MDP {}: {}: {}".format(*violation), flush=True)
         shown = len(tally.violations)
         if time.monotonic() > told + 60:
             told = time.monotonic()
-            print(f"{tally.checks} MDPs, {shown} violations", flush=True)
+            print(f"{tally.checks} checks, {shown} violations", flush=True)
     print(tally)
     return 1 if tally.violations else 0
 

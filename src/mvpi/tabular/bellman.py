@@ -27,7 +27,6 @@ _ROUNDINGS = 8
 
 def backup(mdp: MDP, rewards: Array, values: Array, policy: Actions, residual: Array) -> int:
     """`residual = T v - v`, greedy actions into `policy`; how many actions changed."""
-    table = mdp.transitions
     if mdp.n_states > DIRECT_UP_TO:
         from mvpi.tabular import kernels
 

@@ -50,10 +50,11 @@ class DualSearch:
         tolerance: float,
         progress: Progress | None = None,
         solves: int = 0,
+        centre: float | None = None,
     ):
         self.mdp, self.risk, self.progress = mdp, risk, progress
         low, high = float(mdp.rewards.min()), float(mdp.rewards.max())
-        self.centre = 0.5 * (low + high)
+        self.centre = 0.5 * (low + high) if centre is None else centre
         """All numbers inside are relative to this."""
         self.low, self.high = low - self.centre, high - self.centre
         self.tolerance = tolerance

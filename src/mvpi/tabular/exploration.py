@@ -18,8 +18,18 @@ import numpy.typing as npt
 
 from mvpi.tabular.bellman import Actions
 from mvpi.tabular.chain import DIRECT_UP_TO, Chain, Values
-from mvpi.tabular.mdp import MDP
-from mvpi.tabular.polygon import Answer, Corner, Gap, Line, Point, Question, Units, unit
+from mvpi.tabular.mdp import MDP, Policy
+from mvpi.tabular.polygon import (
+    SMALLEST_SCALE,
+    Answer,
+    Corner,
+    Gap,
+    Line,
+    Point,
+    Question,
+    Units,
+    unit,
+)
 from mvpi.tabular.solution import Progress, moments
 from mvpi.tabular.solve import WORST_UTILITY, solve
 
@@ -53,12 +63,13 @@ class Exploration:
         policy: Actions,
         tolerance: float,
         *,
+        units: Units | None = None,
         chain: Chain | None = None,
         solves: int = 0,
     ):
-        """In units of the rewards that `policy` is paid; it had better be nearly the top."""
+        """In units of the rewards that `policy` is paid, unless there are better ones."""
         self.mdp = mdp
-        self.units = Units.of(mdp.rewards_paid_by(policy), mdp.rewards)
+        self.units = units or self._paid(policy)
         self.centre, self.scale = self.units
         self.finest = min(max(0.01 * tolerance, _FINEST), _COARSEST)
         """Points nearer than this are not told apart; moments are a tenth as uncertain."""
@@ -126,6 +137,15 @@ class Exploration:
         nearest = min(near, key=lambda c: np.count_nonzero(c.policy != optimum.policy))
         return self._corner(optimum.policy, chain, nearest, (a, b, optimum.values)), line
 
+    def beside(self, corner: Corner) -> Corner:
+        """What is farthest along a slope a little steeper than where a corner begins to be.
+
+        Lines to corners that are far away are known no better than these.
+        """
+        chords = [gap.chord() for gap in self.gaps if gap.right is corner and gap.width > 0.0]
+        slope = max([2.0 * corner.point.m, *(chord.a / chord.b for chord in chords)])
+        return self.farthest(*unit(slope + 1.0 + abs(slope)), near=[corner])[0]
+
     def answer(
         self, question: Question, tolerance: float, progress: Progress | None = None
     ) -> Answer:
@@ -173,7 +193,7 @@ class Exploration:
         squares that are paid. Less of it than the accuracy of the mean makes by itself is none.
         """
         m, policy = corner.point.m, corner.policy
-        if self.mdp.n_states <= DIRECT_UP_TO or not self.suits(policy, self.mean(m)):
+        if self.mdp.n_states <= DIRECT_UP_TO or not self.suits(self.mean(m), self._paid(policy)):
             return moments(self.mdp, policy)
         squares = self.mdp.expected(lambda r: ((r - self.centre) / self.scale - m) ** 2)
         chain, guess = self.mdp.chain(policy), corner.values[1] - 2.0 * m * corner.values[0]
@@ -182,11 +202,9 @@ class Exploration:
         spread = min(max(spread, float(paid.min())), float(paid.max()))
         return self.mean(m), self.scale**2 * spread if spread > self.finest**2 else 0.0
 
-    def suits(self, policy: Actions, mean: float) -> bool:
-        """Whether the units suit what a policy with this mean is paid."""
-        own = Units.of(self.mdp.rewards_paid_by(policy), self.mdp.rewards)
-        near = abs(mean - self.centre) <= FAR * self.scale
-        return near and self.scale <= _COARSE * own.scale
+    def suits(self, mean: float, own: Units) -> bool:
+        """Whether the units suit a policy with this mean and these units of its own."""
+        return abs(mean - self.centre) <= FAR * self.scale <= FAR * _COARSE * own.scale
 
     def _refined(self, gap: Gap, question: Question) -> list[Gap]:
         """The gap split at a corner found between its ends, or the gap shown to be an edge."""
@@ -201,6 +219,9 @@ class Exploration:
         if chord.excess(corner.point) > self.finest:
             return gap.split(corner, line, self.finest)
         return [replace(gap, is_edge=wanted is None)]
+
+    def _paid(self, policy: Actions) -> Units:
+        return Units.of(self.mdp.rewards_paid_by(policy), self.mdp.rewards)
 
     def _best_known(self, a: float, b: float, near: Sequence[Corner]) -> tuple[Actions, Values]:
         """State by state the best of some policies for `a r - b r^2`, and its values."""
@@ -239,6 +260,14 @@ class Exploration:
         else:
             second = chain.evaluate_relative(second_paid, 0.1 * self.finest, guess2)
         return Corner(Point(first.gain, second.gain), policy, (first.values, second.values))
+
+
+def own_units(mdp: MDP, policy: Policy, mean: float, variance: float) -> Units:
+    """Units for a policy: of all rewards that it is paid or, if most are far nearer, of most."""
+    units, spread = Units.of(mdp.rewards_paid_by(policy), mdp.rewards), math.sqrt(variance)
+    if 0.0 < FAR * spread < units.scale:
+        return Units(mean, max(spread, SMALLEST_SCALE * float(np.ptp(mdp.rewards))))
+    return units
 
 
 def explore(mdp: MDP, tolerance: float) -> Exploration:

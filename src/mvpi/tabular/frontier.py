@@ -17,7 +17,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -64,10 +63,13 @@ def frontier(
     polygon = explore(core.mdp, tolerance)
     while True:
         _explore_everything(polygon, levels, tolerance, progress)
-        lost = [one for one in levels.efficient() if levels.unit(one) is None]
+        lost = [one for one in levels.boundary() if levels.unit(one) is None]
         if not lost or len(levels.explored) == _MOST_LEVELS:
             return Frontier(core, levels, tolerance)
-        polygon = Exploration(core.mdp, lost[0].policy, tolerance, solves=levels.solves)
+        units = levels.own_units(lost[0])
+        polygon = Exploration(
+            core.mdp, lost[0].policy, tolerance, units=units, solves=levels.solves
+        )
 
 
 def _explore_everything(
@@ -84,6 +86,8 @@ def _explore_everything(
     )
     polygon.answer(question, tolerance, progress)
     beside = [c for c in polygon.corners() if c.point.m >= calmest.point.m - polygon.finest]
+    if levels.explored:
+        beside.append(polygon.beside(calmest))
     levels.add(polygon, beside)
 
 
@@ -130,7 +134,7 @@ class Frontier:
 
     def __init__(self, core: Core, levels: Levels, tolerance: float):
         self._core, self._levels, self._tolerance = core, levels, tolerance
-        self._efficient = levels.efficient()
+        self._efficient, self._boundary = levels.efficient(), levels.boundary()
         self.means = _read_only([one.mean for one in self._efficient])
         self.variances = _read_only([one.variance for one in self._efficient])
         self.policies = tuple(core.lifted(one.policy) for one in self._efficient)
@@ -167,7 +171,7 @@ class Frontier:
     def with_variance_at_most(self, limit: float) -> Solution:
         """The policy with the largest mean among those whose variance is at most `limit`."""
         limit = check_number(limit, "limit", at_least=0.0)
-        best = most_mean(self._core.mdp, self._efficient, limit)
+        best = most_mean(self._core.mdp, self._boundary, limit)
         if best is None:
             raise limit_too_small(limit, self.variances[0])
         bound = self._levels.upper_bound(lambda level: Budget.of(limit, level), best.mean)
@@ -180,16 +184,17 @@ class Frontier:
         target above the largest mean by no more than the tolerance is taken for that mean.
         """
         target = check_number(target, "target")
-        best = least_variance(self._core.mdp, self._efficient, target)
+        best = least_variance(self._core.mdp, self._boundary, target)
         if best is None:
             best = self._efficient[-1]
-            if target - best.mean > self._tolerance * self._levels.explored[0].scale:
+            unit = max(self._levels.explored[0].scale, abs(best.mean))
+            if target - best.mean > self._tolerance * unit:
                 raise InputError(
                     f"target must be <= {best.mean:.8g}, the largest mean any policy reaches, "
                     f"got {target:.8g}"
                 )
             target = best.mean
-        bound = self._levels.upper_bound(lambda level: LeastVariance(), target, power=2)
+        bound = self._levels.upper_bound(lambda _: LeastVariance(), target, power=2)
         return self._solution(best, 0.0 - best.variance, bound, power=2)
 
     def curve(self, points_per_edge: int = 20) -> tuple[Array, Array]:
@@ -201,7 +206,7 @@ class Frontier:
             if first.mean(c.point.m) < self.means[0]
         ]
         shares = np.linspace(0.0, 1.0, points_per_edge)[:, None]
-        along = [*left, *self._efficient]
+        along = [*left, *self._boundary]
         m, v = (np.array([one[k] for one in along]) for k in (1, 2))
         start, end, step = m[:-1], m[1:], np.diff(m)
         means = np.clip(start + shares * step, start, end)
@@ -247,12 +252,10 @@ class Frontier:
         return float(gained / (self.variances[higher] - self.variances[lower]))
 
     def _all_found(self) -> bool:
-        """Whether each policy was looked at in units that suit it, and what is beside it is known."""
+        """Whether all of the boundary was explored, each part in units that suit it."""
         return all(self._levels.unit(one) is not None for one in self._efficient)
 
-    def _solution(
-        self, answer: Candidate, value: float, bound: float, power: int = 1
-    ) -> Solution:
+    def _solution(self, answer: Candidate, value: float, bound: float, power: int = 1) -> Solution:
         certificate = self._levels.certificate(answer, bound, self._tolerance, power=power)
         whole = self._core.lifted(answer.policy)
         return describe_moments(whole, answer.mean, answer.variance, value, certificate)

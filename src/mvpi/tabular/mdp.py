@@ -43,7 +43,8 @@ class MDP:
         transitions: array `(S, A, S)` of probabilities `p[s, a, next]`, or a sequence of `A`
             scipy sparse matrices `(S, S)`, one per action.
         rewards: array `(S, A)`, or `(S, A, S)` for rewards that depend on the next state. With
-            sparse transitions a sequence of `A` sparse `(S, S)` matrices is taken too.
+            sparse transitions a sequence of `A` sparse `(S, S)` matrices is taken too; repeated
+            entries are refused, because rewards of outcomes do not add up (see `from_rows`).
         discount: in (0, 1]; 1 is the average-reward setting.
         start: distribution of the first state, `(S,)`, or the number of the one start state;
             uniform when left out.
@@ -373,6 +374,7 @@ def _reward_values(rewards: Any, matrix: csr_array, shape: tuple[int, int]) -> A
         table: Any = _interleaved(rewards, "rewards")
         if table.shape != matrix.shape:
             raise InputError(f"rewards[0] must have shape ({n}, {n}), got {rewards[0].shape}")
+        _check_unrepeated(rewards)
         _check_rewards(table.data)
     else:
         table = _float_array(rewards, "rewards")
@@ -388,6 +390,20 @@ def _reward_values(rewards: Any, matrix: csr_array, shape: tuple[int, int]) -> A
     return np.ascontiguousarray(table[rows, matrix.indices], dtype=np.float64)
 
 
+def _check_unrepeated(rewards: Sequence[Any]) -> None:
+    """Probabilities of outcomes with one next state add up; their rewards do not."""
+    for a, matrix in enumerate(rewards):
+        entries = np.stack(matrix.tocoo().coords)
+        places, counts = np.unique(entries, axis=1, return_counts=True)
+        if places.shape[1] < entries.shape[1]:
+            at = int(np.argmax(counts > 1))
+            raise InputError(
+                f"rewards[{a}] must have one entry per next state, got {counts[at]} for state "
+                f"{places[0, at]}, next state {places[1, at]}: MDP.from_rows keeps each outcome "
+                "with its own reward, or give each outcome a next state of its own"
+            )
+
+
 def _check_rewards(rewards: Array) -> None:
     bad = np.argwhere(~(np.abs(rewards) <= _LARGEST_REWARD))
     if len(bad):
@@ -395,7 +411,7 @@ def _check_rewards(rewards: Array) -> None:
         raise InputError(
             f"rewards must be finite and at most {_LARGEST_REWARD:g} in size: "
             f"rewards{list(where)} is {rewards[where]}; an action that is not allowed can be given "
-            "a cost far above all others, such as 1e6"
+            "the transitions and rewards of one that is"
         )
 
 

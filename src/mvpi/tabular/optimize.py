@@ -19,8 +19,9 @@ import numpy as np
 from mvpi.errors import InputError
 from mvpi.risk import Entropic, MeanVariance, Risk, VarianceBudget, as_risk
 from mvpi.stats import check_number
+from mvpi.tabular.bellman import Actions
 from mvpi.tabular.dual_search import DualSearch
-from mvpi.tabular.exploration import Exploration, explore
+from mvpi.tabular.exploration import Exploration, explore, own_units
 from mvpi.tabular.levels import Candidate, Levels, most_mean
 from mvpi.tabular.mdp import MDP
 from mvpi.tabular.polygon import Corner, Gap, Line, Objective, Point, unit
@@ -40,8 +41,14 @@ _ROUNDING = 1e-13
 """A variance this little above its limit, in scaled units, may be within it."""
 _CHANGES_OF_UNITS = 6
 """How often a policy with rewards far from those of the largest mean is looked at in its units."""
-_ENTROPIC_ROUNDING = 1e-12
-"""`1 - beta h` is not known better than this, which matters when it is small."""
+_LARGEST_EXPONENT = 30.0
+"""Costs above `exp` of this are as good as infinite; to count less of them keeps bounds valid."""
+_ACCURACY = 1e-10
+"""Largest tolerance for expected exponentials, which are near 1 at a good `y`."""
+_ENTROPIC_ROUNDING = 1e-14
+"""Share of itself by which an expected exponential may be off."""
+_ENTROPIC_SOLVES = 60
+"""Enough to halve the range of the rewards until arithmetic cannot."""
 
 
 def optimize(
@@ -84,7 +91,8 @@ def _optimum(mdp: MDP, risk: Risk, tolerance: float, progress: Progress | None) 
         return _best_tradeoff(polygon, risk, tolerance, progress)
     if isinstance(risk, Entropic):
         return _best_entropic(polygon, risk, tolerance)
-    return DualSearch(mdp, risk, tolerance * polygon.scale, progress, polygon.solves).run()
+    (centre, scale), solves = polygon.units, polygon.solves
+    return DualSearch(mdp, risk, tolerance * scale, progress, solves, centre).run()
 
 
 @dataclass(frozen=True)
@@ -177,9 +185,14 @@ def _in_own_units(
     levels = Levels()
     for _ in range(_CHANGES_OF_UNITS):
         corner, trace = search(polygon, levels)
-        if polygon.suits(corner.policy, polygon.mean(corner.point.m)):
+        if len(levels.explored) > 1:
+            levels.add(polygon, [polygon.beside(corner)])
+        mean, variance = polygon.statistics(corner)
+        units = own_units(polygon.mdp, corner.policy, mean, variance)
+        if polygon.suits(mean, units):
             break
-        polygon = Exploration(polygon.mdp, corner.policy, tolerance, solves=polygon.solves)
+        solves = polygon.solves
+        polygon = Exploration(polygon.mdp, corner.policy, tolerance, units=units, solves=solves)
     return levels, tuple(map(polygon.mean, trace))
 
 
@@ -243,7 +256,7 @@ def _best_under_budget(
         return end, answer.trace
 
     levels, trace = _in_own_units(polygon, search, tolerance)
-    best = most_mean(polygon.mdp, levels.efficient(), risk.limit)
+    best = most_mean(polygon.mdp, levels.boundary(), risk.limit)
     if best is None:
         raise limit_too_small(risk.limit, levels.calmest.variance)
     bound = levels.upper_bound(lambda level: Budget.of(risk.limit, level), best.mean)
@@ -266,27 +279,43 @@ def _in_rewards(polygon: Exploration, progress: Progress | None) -> Progress | N
 def _best_entropic(polygon: Exploration, risk: Entropic, tolerance: float) -> Solution:
     """All `y` have the same best policy; a good `y` only keeps the exponents in range.
 
-    With `h` an upper bound on `E[u(R - y)]`, the value is at most `y - log(1 - beta h) / beta`.
+    The value of the best policy so far is a good `y`, unless it is so far below the optimum that
+    all better policies are the same to arithmetic; then half-way to the bound is tried.
     """
     mdp, scale, beta = polygon.mdp, polygon.scale, risk.risk_aversion
-    y = float(mdp.rewards.min())
-    accuracy = 0.1 * tolerance * min(scale, 1.0 / beta)
-    rounding = _ENTROPIC_ROUNDING * min(1.0, beta * float(np.ptp(mdp.rewards)))
-    bound, policy = math.inf, None
+    bound = float(mdp.rewards.max())
+    best, policy = -math.inf, polygon.top[0].policy
+    y = risk.dual(*mdp.reward_distribution(mdp.occupancy(policy)))
     trace: list[float] = []
-    while len(trace) < 30:
-        rewards = expected_utility(mdp, risk, y)
-        optimum = solve(mdp, rewards, policy=policy, tolerance=accuracy)
-        policy = optimum.policy
-        share = beta * optimum.upper + rounding
-        if share < 1.0:
-            bound = min(bound, y - math.log1p(-share) / beta)
-        value = risk.dual(*mdp.reward_distribution(mdp.occupancy(policy)))
-        trace.append(value)
-        if beta * abs(value - y) < 1.0:
+    while len(trace) < _ENTROPIC_SOLVES:
+        found, upper = _entropic_solve(mdp, risk, y, policy, 0.1 * tolerance * scale)
+        bound = min(bound, upper)
+        value = risk.dual(*mdp.reward_distribution(mdp.occupancy(found)))
+        if value > best:
+            best, policy = value, found
+        trace.append(best)
+        if bound - best <= tolerance * scale or (y == best and beta * (bound - best) < 1.0):
             break
-        y = value
-    assert policy is not None
+        y = best if y != best else 0.5 * (best + bound)
     solves = polygon.solves + len(trace)
     certificate = Certificate(bound, tolerance * scale, solves, tuple(trace))
     return describe(mdp, policy, risk, certificate)
+
+
+def _entropic_solve(
+    mdp: MDP, risk: Entropic, y: float, policy: Actions, tolerance: float
+) -> tuple[Actions, float]:
+    """The best policy for `u(r - y)`, and an upper bound on all values.
+
+    With `c` a lower bound on `E[exp(-beta (R - y))]`, no value is above `y - log(c) / beta`. For a
+    small risk aversion the exponentials are all near 1, and `u` has the digits that they lose.
+    """
+    beta = risk.risk_aversion
+    if beta * float(np.ptp(mdp.rewards)) < 1.0:
+        optimum = solve(mdp, expected_utility(mdp, risk, y), policy=policy, tolerance=tolerance)
+        share = beta * (optimum.upper + _ENTROPIC_ROUNDING * float(np.ptp(mdp.rewards)))
+        return optimum.policy, y - math.log1p(-share) / beta if share < 1.0 else math.inf
+    costs = mdp.expected(lambda r: np.exp(np.minimum(beta * (y - r), _LARGEST_EXPONENT)))
+    optimum = solve(mdp, -costs, policy=policy, tolerance=min(beta * tolerance, _ACCURACY))
+    least = -optimum.upper - _ENTROPIC_ROUNDING * abs(optimum.upper)
+    return optimum.policy, y - math.log(least) / beta if least > 0.0 else math.inf

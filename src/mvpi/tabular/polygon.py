@@ -34,7 +34,7 @@ _VERTICAL = 1e-13
 """A direction with a smaller `b` bounds means only."""
 ROUNDING = 1e-14
 """Share of its largest terms by which a sum or difference may be off."""
-_SMALLEST_SCALE = 1e-12
+SMALLEST_SCALE = 1e-12
 """Units are not made smaller than this share of the range of all rewards."""
 
 
@@ -59,7 +59,7 @@ class Units(NamedTuple):
             scale = float(distances.min(where=distances > rounding, initial=np.inf))
         if math.isinf(scale):
             return cls(centre, abs(centre) or 1.0)
-        return cls(centre, max(scale, _SMALLEST_SCALE * float(np.ptp(rewards))))
+        return cls(centre, max(scale, SMALLEST_SCALE * float(np.ptp(rewards))))
 
 
 class Point(NamedTuple):
@@ -184,7 +184,8 @@ def outline(lines: Iterable[Line], low: float, high: float) -> list[Point]:
     """
     highest: list[tuple[Line, float]] = []
     """From left to right, with the mean from which on each is the highest."""
-    for line in sorted((line for line in lines if line.b > _VERTICAL), key=lambda one: one.angle):
+    slanted = (line for line in lines if line.b > _VERTICAL)
+    for line in sorted(slanted, key=lambda line: line.a / line.b):  # angles of steep ones are equal
         start: float | None = low
         while highest:
             last, begin = highest[-1]
@@ -200,7 +201,11 @@ def outline(lines: Iterable[Line], low: float, high: float) -> list[Point]:
     ends = [low, *(start for _, start in highest[1:]), high]
     beside = [highest[max(i - 1, 0) : i + 1] for i in range(len(ends))]
     return [
-        Point(m, max((line.height(m) for line, _ in pair), default=-math.inf) - ROUNDING * max(1.0, m**2))
+        Point(
+            m,
+            max((line.height(m) for line, _ in pair), default=-math.inf)
+            - ROUNDING * max(1.0, m**2),
+        )
         for m, pair in zip(ends, beside, strict=True)
     ]
 

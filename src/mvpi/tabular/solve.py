@@ -279,10 +279,10 @@ def _upper_bound(
     The bound holds for any `v`. Raising `v` where rounding is large makes residuals negative
     there, and changes the others only through actions that nobody would take.
     """
-    left_out = np.zeros(mdp.n_states, dtype=bool)
-    if counted is not _ALL:
-        left_out = ~counted
-    raised = values + np.where(left_out, 4.0 * noise / (1.0 - mdp.discount or 1.0), 0.0)
+    left_out = np.ones(mdp.n_states, dtype=bool)
+    left_out[counted] = False
+    doubt = 4.0 * float(noise.max(where=left_out, initial=0.0)) / (1.0 - mdp.discount or 1.0)
+    raised = values + np.where(left_out, doubt, 0.0)
     return float(upper_residual(mdp, rewards, raised, policy).max())
 
 
