@@ -3,11 +3,12 @@
     make bench-solver                                          everything, up to 10^6 states
     make bench-solver ARGS="--sizes 1000 10000 --limit 60"     a quick look
 
-Three families of MDPs, discount 0.999: random sparse, which mixes fast, and a grid world and an
-inventory, which mix slowly. Every solver stops by the same rule: the residual of its values spans
-at most `EPSILON * (1 - discount)` (the peers: that over the discount), so values are right to
-`EPSILON`. Each answer is checked against ours. A peer gets its better setting: QuantEcon k = 20
-or 200 evaluation steps, mdpsolver with or without threads.
+Nine families of MDPs, discount 0.999 (`families.py`). Only public names are timed: `mvpi.solve`,
+which evaluates mean and variance of its policy as well, and `mvpi.optimize`, against QuantEcon's
+`DiscreteDP.solve` and mdpsolver's `model.solve`. Every solver stops by the same rule: the residual
+of its values spans at most `EPSILON * (1 - discount)` (the peers: that over the discount), so
+values are right to `EPSILON`. Each answer is checked against ours. A peer gets its better setting:
+QuantEcon k = 20 or 200 evaluation steps, mdpsolver with or without threads.
 
 A measurement is a process of its own: it compiles on small problems of the same kind, builds the
 problem, and times one call; bringing the problem into a peer's own form is timed apart. Solvers
@@ -37,21 +38,17 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
+from families import DISCOUNT, FAMILIES, ONLY_SIZE, Family, build
 from rich.console import Console
 from rich.table import Table
 from rows import append_rows, read_rows
 
-from mvpi.tabular import examples
-from mvpi.tabular.mdp import MDP
-from mvpi.tabular.optimize import optimize
-from mvpi.tabular.solve import Optimum, solve
+import mvpi
+from mvpi import MDP, Solution
 
 Array = npt.NDArray[np.float64]
-Family = Literal["random", "grid", "inventory"]
 Status = Literal["ok", "over limit", "skipped", "failed"]
 
-FAMILIES: tuple[Family, ...] = ("random", "grid", "inventory")
-DISCOUNT = 0.999
 EPSILON = 1e-3
 """How far values may be from optimal."""
 TOLERANCE = EPSILON * (1 - DISCOUNT)
@@ -93,6 +90,12 @@ class Config:
     frontier: bool = True
     """Whether to time the frontier of a 1,000-state MDP."""
 
+    def problems(self) -> list[Problem]:
+        """From small to large; families of one size come first."""
+        fixed = [Problem(f, ONLY_SIZE[f]) for f in self.families if f in ONLY_SIZE]
+        free = [family for family in self.families if family not in ONLY_SIZE]
+        return fixed + [Problem(family, n) for n in sorted(self.sizes) for family in free]
+
     def repeats_at(self, states: int) -> int:
         return self.repeats or (3 if states <= 100_000 else 1)
 
@@ -101,15 +104,11 @@ class Config:
 class Problem:
     """One MDP to solve."""
 
-    family: str
+    family: Family
     states: int
 
     def build(self) -> MDP:
-        if self.family == "random":
-            return examples.random_sparse(self.states, 4, 5, DISCOUNT)
-        if self.family == "grid":
-            return examples.grid_world(round(math.sqrt(self.states)), discount=DISCOUNT)
-        return examples.inventory(self.states - 1, DISCOUNT)
+        return build(self.family, self.states)
 
     def warm_ups(self, threads: bool) -> Iterator[MDP]:
         """Small MDPs of the same kind, and grids, which use every kernel at any size."""
@@ -117,7 +116,8 @@ class Problem:
         if threads and self.states >= PARALLEL_FROM:
             sizes.append(WARM_UP_PARALLEL)
         for family, states in product(dict.fromkeys([self.family, "grid"]), sizes):
-            yield Problem(family, states).build()
+            if states <= ONLY_SIZE.get(family, states):
+                yield Problem(family, states).build()
 
     def __str__(self) -> str:
         return f"{self.family} {self.states:,}"
@@ -155,32 +155,39 @@ def mean_rewards(mdp: MDP) -> Array:
     return np.ascontiguousarray(mdp.expected(lambda r: r))
 
 
+def relative_tolerance(mdp: MDP) -> float:
+    """`TOLERANCE` as our functions take it: a share of half the range of the rewards."""
+    return TOLERANCE / (0.5 * float(np.ptp(mdp.rewards)))
+
+
 class Ours:
-    """Our risk-neutral solve."""
+    """Our risk-neutral optimum."""
 
     def __init__(self, mdp: MDP):
-        self._mdp, self._rewards = mdp, mean_rewards(mdp)
+        self._mdp, self._tolerance = mdp, relative_tolerance(mdp)
 
     def run(self) -> None:
-        self._optimum: Optimum = solve(self._mdp, self._rewards, tolerance=TOLERANCE)
+        self._solution: Solution = mvpi.solve(self._mdp, tolerance=self._tolerance)
 
     def answer(self) -> Answer:
-        lower, upper = self._optimum.lower, self._optimum.upper
-        middle, values = 0.5 * (lower + upper), self._optimum.values
-        shift = middle / (1 - DISCOUNT) - float(self._mdp.start @ values)
-        return Answer(values + shift, middle, lower, upper, gap=upper - lower, solves=1)
+        """The values are those of the policy, evaluated afterwards."""
+        mdp, found = self._mdp, self._solution
+        paid = mean_rewards(mdp)[np.arange(mdp.n_states), found.policy]
+        values = mdp.chain(mdp.checked_policy(found.policy)).evaluate(paid, 0.01 * TOLERANCE).values
+        return Answer(
+            values, found.mean, found.mean, found.upper_bound, gap=found.gap, solves=found.solves
+        )
 
 
 class Optimize:
     """Our mean-variance optimum, after a risk-neutral solve as everyone would do first."""
 
     def __init__(self, mdp: MDP):
-        self._mdp = mdp
+        self._mdp, self._tolerance = mdp, relative_tolerance(mdp)
         Ours(mdp).run()
 
     def run(self) -> None:
-        half_range = 0.5 * float(np.ptp(self._mdp.rewards))
-        self._solution = optimize(self._mdp, RISK_AVERSION, tolerance=TOLERANCE / half_range)
+        self._solution = mvpi.optimize(self._mdp, RISK_AVERSION, tolerance=self._tolerance)
 
     def answer(self) -> Answer:
         return Answer(gap=self._solution.gap, solves=self._solution.solves)
@@ -190,10 +197,8 @@ class WholeFrontier:
     """Our efficient frontier."""
 
     def __init__(self, mdp: MDP):
-        from mvpi.tabular.frontier import frontier
-
         Optimize(mdp).run()
-        self._compute = partial(frontier, mdp)
+        self._compute = partial(mvpi.frontier, mdp)
 
     def run(self) -> None:
         self._frontier = self._compute()
@@ -425,9 +430,8 @@ class Benchmark:
 
     def run(self) -> None:
         everything = [name for name in METHODS if name != FRONTIER]
-        for states in self.config.sizes:
-            for family in self.config.families:
-                self._rounds(Problem(family, states), everything)
+        for problem in self.config.problems():
+            self._rounds(problem, everything)
         if self.config.frontier:
             self._rounds(Problem("random", FRONTIER_STATES), [OURS, FRONTIER])
 
@@ -586,6 +590,8 @@ def growth_table(rows: Rows, config: Config) -> Table:
         "Growth of our solve with the non-zeros", ("family",), ("non-zeros", "exponent of time")
     )
     for family in config.families:
+        if family in ONLY_SIZE:
+            continue
         exponent = growth(rows, family, config.sizes)
         found = [rows.best(Problem(family, states), OURS) for states in config.sizes]
         nonzeros = ", ".join(f"{row.nonzeros:,}" for row in found if row is not None)
@@ -680,7 +686,8 @@ def _optimize_verdict(rows: Rows, problems: Sequence[Problem]) -> Verdict:
 
 def _growth_verdict(rows: Rows, config: Config) -> Verdict:
     aim = f"time grows with an exponent below {AIM_EXPONENT:g}"
-    pairs = [(family, growth(rows, family, config.sizes)) for family in config.families]
+    free = [family for family in config.families if family not in ONLY_SIZE]
+    pairs = [(family, growth(rows, family, config.sizes)) for family in free]
     known = [(family, value) for family, value in pairs if value is not None]
     if not known:
         return Verdict(aim, None, "needs two sizes")
@@ -725,7 +732,8 @@ def main(config: Config) -> None:
     if len(rows):
         console.print(f"{len(rows)} rows taken from {config.out}", highlight=False)
     Benchmark(config, rows, console).run()
-    problems = [Problem(family, n) for family in config.families for n in sorted(config.sizes)]
+    order = config.families.index
+    problems = sorted(config.problems(), key=lambda problem: order(problem.family))
     console.print()
     console.print(solve_table(rows, problems))
     console.print(optimize_table(rows, problems))

@@ -71,7 +71,7 @@ class Exploration:
         self.mdp = mdp
         self.units = units or self._paid(policy)
         self.centre, self.scale = self.units
-        self.finest = finest_difference(tolerance)
+        self.finest = min(max(0.01 * tolerance, _FINEST), _COARSEST)
         """Points nearer than this are not told apart; moments are a tenth as uncertain."""
         self.solves = solves
         self.lines = []
@@ -260,11 +260,6 @@ class Exploration:
         else:
             second = chain.evaluate_relative(second_paid, 0.1 * self.finest, guess2)
         return Corner(Point(first.gain, second.gain), policy, (first.values, second.values))
-
-
-def finest_difference(tolerance: float) -> float:
-    """How near points, of scaled rewards, may be and still be told apart."""
-    return min(max(0.01 * tolerance, _FINEST), _COARSEST)
 
 
 def own_units(mdp: MDP, policy: Policy, mean: float, variance: float) -> Units:
