@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mvpi._storage.files import open_file, replacing
+from mvpi._storage.files import open_file, replacing, short
 from mvpi.errors import InputError
 
 Anything = npt.NDArray[Any]
@@ -54,7 +54,7 @@ def read_npz(
         except InputError as error:
             raise InputError(f"{path} {error}") from None
         except Exception as error:  # noqa: BLE001 - numpy and zipfile raise half a dozen kinds for a damaged file
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            reason = short(error) or type(error).__name__
             raise InputError(f"{path} cannot be read: {reason}") from None
 
 
