@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -13,7 +15,7 @@ from by_hand import Adam, Array, Layers, layers
 import mvpi
 from mvpi import stats
 from mvpi.agents import td3
-from mvpi.agents.networks import arrays_of
+from mvpi.agents.networks import MLP, arrays_of
 from mvpi.agents.settings import TD3Settings
 from mvpi.envs import Markowitz
 from mvpi.risk import CVaR, Entropic, MeanVariance, Risk, VarianceBudget
@@ -32,7 +34,8 @@ TINY: dict[str, Any] = {
 class Reference:
     """TD3 in float64 numpy, gradients by hand: the other route to the same numbers."""
 
-    def __init__(self, net: td3.Networks) -> None:
+    def __init__(self, net: td3.Networks, saturation_penalty: float) -> None:
+        self.saturation_penalty = saturation_penalty
         self.actor = layers(net.actor)
         self.critics = [layers(critic) for critic in net.critics]
         self.target_actor = layers(net.target_actor)
@@ -55,10 +58,14 @@ class Reference:
             self.step(i, critic, gradients)
         if actor_too:
             units = forward(self.actor, s)
-            chosen = np.tanh(units[-1])
+            z = units[-1]
+            chosen = np.tanh(z)
             valued = forward(self.critics[0], np.hstack([s, chosen + nearby]))
             slope, _ = backward(self.critics[0], valued, np.full((len(rows), 1), -1 / len(rows)))
-            _, gradients = backward(self.actor, units, slope[:, SEEN:] * (1 - chosen**2))
+            excess = np.sign(z) * np.maximum(np.abs(z) - 3, 0)
+            back = self.saturation_penalty * 2 * excess / excess.size
+            _, gradients = backward(self.actor, units, slope[:, SEEN:] * (1 - chosen**2) + back)
+            self.loss = self.saturation_penalty * (excess**2).mean() - valued[-1].mean()
             self.step(-1, self.actor, gradients)
             pairs = zip(
                 [self.target_actor, *self.target_critics], [self.actor, *self.critics], strict=True
@@ -104,21 +111,33 @@ def random_rows(rng: np.random.Generator, updates: int) -> npt.NDArray[np.float3
 
 @pytest.mark.parametrize("engine", ["native", "jax"])
 @pytest.mark.parametrize("smoothing", [0.0, 0.4])
+@pytest.mark.parametrize("penalty", [0.0, 0.01, 1.0])
 @pytest.mark.parametrize("delay", [1, 2, 3])
-def test_update_is_the_one_written_by_hand(delay: int, smoothing: float, engine: Any) -> None:
-    settings = replace(SETTINGS, policy_delay=delay, train_freq=2 * delay, engine=engine)
+def test_update_is_the_one_written_by_hand(
+    delay: int, penalty: float, smoothing: float, engine: Any
+) -> None:
+    settings = replace(
+        SETTINGS,
+        policy_delay=delay,
+        train_freq=2 * delay,
+        saturation_penalty=penalty,
+        engine=engine,
+    )
     rng = np.random.default_rng(delay)
-    net = td3.initial_networks(rng, SEEN, ACTIONS, settings)
-    by_hand = Reference(net)
+    net = saturated_in_places(td3.initial_networks(rng, SEEN, ACTIONS, settings))
+    by_hand = Reference(net, penalty)
     rows = random_rows(rng, 2 * delay)
     noise = rng.uniform(-0.5, 0.5, (2 * delay, BATCH, ACTIONS)).astype(np.float32)
     nearby = smoothing * rng.standard_normal((2, BATCH, ACTIONS), dtype=np.float32)
     update = td3.updates_of(net, settings)
-    update(rows, noise, nearby if smoothing else None)
-    net = update.networks
+    losses = update(rows, noise, nearby if smoothing else None)
+    net, expected_losses = update.networks, []
     for k, (batch, on_targets) in enumerate(zip(rows, noise, strict=True)):
         actor_too = (k + 1) % delay == 0
         by_hand.update(batch.astype(np.float64), on_targets, actor_too, nearby[k // delay])
+        if actor_too:
+            expected_losses.append(by_hand.loss)
+    assert losses[1] == pytest.approx(np.mean(expected_losses), rel=1e-3)
     for ours, expected in (
         (net.actor, by_hand.actor),
         (net.critics[0], by_hand.critics[0]),
@@ -130,6 +149,42 @@ def test_update_is_the_one_written_by_hand(delay: int, smoothing: float, engine:
         for (w, b), (expected_w, expected_b) in zip(layers(ours), expected, strict=True):
             np.testing.assert_allclose(w, expected_w, rtol=2e-3, atol=2e-5)
             np.testing.assert_allclose(b, expected_b, rtol=2e-3, atol=2e-5)
+
+
+def saturated_in_places(net: td3.Networks) -> td3.Networks:
+    """With actions at the border in some states, inside in others."""
+    actor = net.actor
+    weights = (*actor.weights[:-1], 30.0 * actor.weights[-1])
+    return replace(net, actor=MLP(weights, actor.biases))
+
+
+@pytest.mark.parametrize("engine", ["native", "jax"])
+def test_an_actor_at_the_border_of_the_actions_comes_back(engine: Any) -> None:
+    """Where tanh is flat the critic says nothing; the penalty alone moves the actor."""
+    rng = np.random.default_rng(0)
+    rows, noise = random_rows(rng, 2), np.zeros((2, BATCH, ACTIONS), np.float32)
+    outputs = {}
+    for penalty in (0.0, 0.01):
+        settings = replace(SETTINGS, saturation_penalty=penalty, engine=engine)
+        net = td3.initial_networks(np.random.default_rng(0), SEEN, ACTIONS, settings)
+        biases = (*net.actor.biases[:-1], jnp.array([40.0, -40.0]))
+        update = td3.updates_of(replace(net, actor=MLP(net.actor.weights, biases)), settings)
+        for _ in range(200):
+            update(rows.copy(), noise, None)
+        outputs[penalty] = forward(layers(update.actor), rows[0, :, :SEEN])[-1]
+    assert (np.abs(outputs[0.0]) > 30).all()
+    assert (np.abs(outputs[0.01]) < np.abs(outputs[0.0]) - 1).all()
+
+
+def test_the_policy_of_an_earlier_version_says_how_it_was_trained(tmp_path: Path) -> None:
+    """Its file does not name the penalty, which it had not."""
+    agent = mvpi.TD3("mvpi/Markowitz-v0", **TINY, saturation_penalty=0.0)
+    assert "saturation_penalty" not in agent.config()["settings"]
+    agent.save(tmp_path / "policy.safetensors")
+    assert mvpi.load(tmp_path / "policy.safetensors").settings.saturation_penalty == 0.0
+    agent = mvpi.TD3("mvpi/Markowitz-v0", **TINY)
+    agent.save(tmp_path / "policy.safetensors")
+    assert mvpi.load(tmp_path / "policy.safetensors").settings.saturation_penalty == 0.01
 
 
 @pytest.mark.parametrize("engine", ["native", "jax"])

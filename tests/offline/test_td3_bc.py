@@ -40,8 +40,8 @@ TINY: dict[str, Any] = {
 class Reference:
     """TD3+BC in float64 numpy, gradients by hand: the other route to the same numbers."""
 
-    def __init__(self, net: td3.Networks, alpha: float) -> None:
-        self.alpha = alpha
+    def __init__(self, net: td3.Networks, alpha: float, saturation_penalty: float) -> None:
+        self.alpha, self.saturation_penalty = alpha, saturation_penalty
         self.actor, self.target_actor = layers(net.actor), layers(net.target_actor)
         self.critics = [layers(critic) for critic in net.critics]
         self.target_critics = [layers(critic) for critic in net.target_critics]
@@ -67,7 +67,9 @@ class Reference:
             weight = self.alpha / np.abs(valued[-1]).mean()
             slope, _ = backward(self.critics[0], valued, np.full((BATCH, 1), -weight / BATCH))
             slope = slope[:, SEEN:] + 2.0 * (chosen - a) / (BATCH * ACTIONS)
-            _, gradients = backward(self.actor, units, slope * (1 - chosen**2))
+            excess = np.sign(units[-1]) * np.maximum(np.abs(units[-1]) - 3, 0)
+            back = self.saturation_penalty * 2 * excess / excess.size
+            _, gradients = backward(self.actor, units, slope * (1 - chosen**2) + back)
             self.step(-1, self.actor, gradients)
             followers = [self.target_actor, *self.target_critics]
             for follower, leader in zip(followers, [self.actor, *self.critics], strict=True):
@@ -117,12 +119,16 @@ def backward(network: Layers, units: list[Array], slope: Array) -> tuple[Array, 
     return slope, gradients
 
 
-@pytest.mark.parametrize(("delay", "alpha"), [(1, 2.5), (2, 2.5), (2, 0.0)])
-def test_update_is_the_one_written_by_hand(delay: int, alpha: float) -> None:
-    settings = replace(SETTINGS, policy_delay=delay, train_freq=delay)
+@pytest.mark.parametrize(
+    ("delay", "alpha", "penalty"), [(1, 2.5, 0.0), (1, 2.5, 1.0), (2, 2.5, 0.01), (2, 0.0, 1.0)]
+)
+def test_update_is_the_one_written_by_hand(delay: int, alpha: float, penalty: float) -> None:
+    settings = replace(SETTINGS, policy_delay=delay, train_freq=delay, saturation_penalty=penalty)
     rng = np.random.default_rng(delay)
     net = td3.initial_networks(rng, SEEN, ACTIONS, settings)
-    by_hand = Reference(net, alpha)
+    weights = (*net.actor.weights[:-1], 30.0 * net.actor.weights[-1])  # saturated in some states
+    net = replace(net, actor=MLP(weights, net.actor.biases))
+    by_hand = Reference(net, alpha, penalty)
 
     def normal(*shape: int) -> Any:
         return jnp.asarray(rng.standard_normal((2 * delay, BATCH, *shape)), jnp.float32)

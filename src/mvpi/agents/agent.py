@@ -196,7 +196,7 @@ class Agent(Generic[S]):
     @classmethod
     def _from_file(cls, policy: Policy, record: dict[str, Any], risk: Risk) -> Self:
         agent = cls.__new__(cls)
-        agent.settings = make_settings(cls.settings_type, record["settings"])  # type: ignore[assignment]
+        agent.settings = cls.settings_type.of_record(record["settings"])  # type: ignore[assignment]
         agent.risk = risk
         agent.seed = check_count(record["seed"], "seed", at_least=0)
         agent.source = _source_of(record["environment"])

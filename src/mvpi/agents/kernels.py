@@ -18,6 +18,7 @@ import numpy as np
 from numba import njit, prange
 
 from mvpi.agents.products import LANES, LINE, OPTIONS, product, product_with_transposed
+from mvpi.agents.settings import SATURATED
 from mvpi.compiled import without_and_with_threads
 
 _ANY = np.float32(-np.inf)
@@ -196,6 +197,7 @@ class TD3Numbers(NamedTuple):
     tau: float
     policy_delay: int
     averaging: int
+    saturation_penalty: float
 
 
 @njit(**OPTIONS)
@@ -248,28 +250,37 @@ def _improve_critic(i, critic, net, rows, rate, count, scratch):
 
 
 @njit(**OPTIONS)
-def _climb(part, parts, actor, critic, net, rows, nearby, scratch):
-    """The slopes of the actor's loss `-Q_1(s, pi(s) + nearby)`, for some rows of the batch."""
+def _excess(z):
+    """How far an output before tanh is beyond where it is flat."""
+    return max(abs(z) - np.float32(SATURATED), np.float32(0.0))
+
+
+@njit(**OPTIONS)
+def _climb(part, parts, actor, critic, net, rows, nearby, saturation_penalty, scratch):
+    """The slopes of the actor's loss `saturation_penalty excess(z) - Q_1(s, tanh(z) + nearby)`, for
+    some rows of the batch; `z` is the actor's output, and `values` become the negative losses."""
     batch, width = rows.shape
     first, last = batch * part // parts, batch * (part + 1) // parts
     both, actions = critic.inputs[0], actor.outputs[-1]
     theta, panel, zeros = net.critics[0], scratch.panels[part], scratch.zeros
     units, slopes = scratch.actor_units, scratch.actor_slopes
     chosen = forward(actor, net.actor, rows.reshape(-1), width, batch, first, last, units)
-    pairs = scratch.pairs
+    pairs, weight = scratch.pairs, np.float32(saturation_penalty / actions)
     for k in range(first, last):
         for j in range(both - actions):
             pairs[k, j] = rows[k, j]
+        at = chosen + (k - first) * actor.row[-1]
+        scratch.values[k] = 0.0
         for j in range(actions):
-            at = chosen + (k - first) * actor.row[-1] + j
-            units[at] = math.tanh(units[at])
-            pairs[k, both - actions + j] = units[at]
+            z = units[at + j]
+            pairs[k, both - actions + j] = math.tanh(z)
             if len(nearby):
                 pairs[k, both - actions + j] += nearby[k, j]
+            scratch.values[k] -= weight * _excess(z) * _excess(z)
     values, value_slopes = scratch.critic_units[0], scratch.critic_slopes[0]
     at = forward(critic, theta, scratch.pairs.reshape(-1), both, batch, first, last, values)
     for k in range(first, last):
-        scratch.values[k] = values[at]
+        scratch.values[k] += values[at]
         value_slopes[at] = np.float32(-1.0) / np.float32(batch)
         at += critic.row[-1]
     input_slopes(critic, theta, batch, first, last, values, value_slopes, panel, zeros)
@@ -280,8 +291,13 @@ def _climb(part, parts, actor, critic, net, rows, nearby, scratch):
         value_slopes, first * row, row, theta, of_actions, row, critic.outputs[0],
         panel, zeros, slopes, chosen, actor.row[-1],
     )  # fmt: skip
-    for at in range(chosen, chosen + (last - first) * actor.row[-1]):
-        slopes[at] *= np.float32(1.0) - units[at] * units[at]
+    weight *= np.float32(2.0) / np.float32(batch)
+    for k in range(last - first):
+        for at in range(chosen + k * actor.row[-1], chosen + k * actor.row[-1] + actions):
+            z = units[at]
+            a = np.float32(math.tanh(z))
+            slopes[at] *= np.float32(1.0) - a * a
+            slopes[at] += weight * math.copysign(_excess(z), z)
     input_slopes(actor, net.actor, batch, first, last, units, slopes, panel, zeros)
 
 
@@ -320,7 +336,10 @@ def _update(parts, actor, critic, net, rows, noise, nearby, numbers, count, scra
             continue
         turn = k // numbers.policy_delay
         for part in prange(parts):
-            _climb(part, parts, actor, critic, net, rows[k], nearby[turn], scratch)
+            _climb(
+                part, parts, actor, critic, net, rows[k], nearby[turn],
+                numbers.saturation_penalty, scratch,
+            )  # fmt: skip
         for part in prange(parts):
             weight_slopes(
                 actor, rows[k].reshape(-1), width, batch, part, parts,

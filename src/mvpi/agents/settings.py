@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields
 from difflib import get_close_matches
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from mvpi.errors import InputError
 from mvpi.stats import check_count, check_number
 
 Settings = TypeVar("Settings")
+
+SATURATED = 3.0
+"""Outputs beyond this, before tanh, are saturated: tanh(3) = 0.995."""
 
 
 @dataclass(frozen=True)
@@ -35,8 +38,9 @@ class CommonSettings:
 
     _fewest_layers: ClassVar[int] = 1
     _below_one: ClassVar[bool] = True
-    _later: ClassVar[tuple[str, ...]] = ()
-    """Fields of later versions: not in records while they have their defaults."""
+    _before: ClassVar[dict[str, Any]] = {}
+    """Settings that earlier versions did not have, and the value that does what those did: at that
+    value they are not in records, so that runs of earlier versions are found and go on."""
 
     def __post_init__(self) -> None:
         self._numbers("gamma", at_least=0.0)
@@ -48,10 +52,12 @@ class CommonSettings:
 
     def record(self) -> dict[str, Any]:
         """As plain facts: what determines training, the same as in versions with fewer settings."""
-        usual = {field.name: field.default for field in fields(self) if field.name in self._later}
-        return {
-            name: v for name, v in asdict(self).items() if name not in usual or v != usual[name]
-        }
+        return recorded(self, self._before)
+
+    @classmethod
+    def of_record(cls, record: dict[str, Any]) -> Self:
+        """The settings that `record` was made of, by this version or an earlier one."""
+        return make_settings(cls, {**cls._before, **record})
 
     def _numbers(self, *names: str, **bounds: float) -> None:
         """Check fields that are numbers, and keep them as plain floats."""
@@ -110,6 +116,9 @@ class TD3Settings(CommonSettings):
     """Standard deviation of the noise on actions, for actions in [-1, 1]."""
     actor_smoothing: float = 0.0
     """Standard deviation of noise on the actions in the actor's own loss; 0: none, as in TD3."""
+    saturation_penalty: float = 0.01
+    """Weight of mean max(|z| - 3, 0)^2 in the actor's loss, z its output before tanh: frees actors
+    that are stuck at the border of the actions; 0: none, as in TD3."""
     target_policy_noise: float = 0.2
     """Standard deviation of the noise on the target policy's actions."""
     target_noise_clip: float = 0.5
@@ -123,14 +132,18 @@ class TD3Settings(CommonSettings):
     engine: Literal["native", "jax"] = "native"
     """What makes the updates: kernels for this kind of processor, or JAX."""
 
-    _later: ClassVar[tuple[str, ...]] = ("actor_smoothing", "engine")
+    _before: ClassVar[dict[str, Any]] = {
+        "actor_smoothing": 0.0,
+        "engine": "native",
+        "saturation_penalty": 0.0,
+    }
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self._numbers("learning_rate", "budget_rate", above=0.0)
         self._numbers("tau", above=0.0, at_most=1.0)
         self._numbers("exploration_noise", "target_policy_noise", "target_noise_clip", at_least=0.0)
-        self._numbers("actor_smoothing", at_least=0.0)
+        self._numbers("actor_smoothing", "saturation_penalty", at_least=0.0)
         self._counts("buffer_size", "batch_size", "train_freq", "policy_delay", "window")
         self._counts("budget_every")
         self._counts("learning_starts", "averaging", at_least=0)
@@ -320,6 +333,11 @@ def make_settings(kind: type[Settings], given: dict[str, Any]) -> Settings:
             hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
             raise InputError(f"unknown setting {name}; {hint}")
     return kind(**given)
+
+
+def recorded(settings: Any, before: dict[str, Any]) -> dict[str, Any]:
+    """A dataclass of settings as plain facts, without those that do what they did `before`."""
+    return {k: v for k, v in asdict(settings).items() if k not in before or v != before[k]}
 
 
 def layer_sizes(hidden: Any, fewest: int = 0) -> tuple[int, ...]:

@@ -6,10 +6,17 @@
         draw        a batch; r <- augment(r, y)         (mean-variance: r - lam r^2 + 2 lam r y)
         critics     a' = clip(pi'(s') + clip(noise));  t = r + gamma min_i Q'_i(s', a')
                     Q_i <- descend on (Q_i(s, a) - t)^2
-        actor       every `policy_delay` updates: pi <- ascend on Q_1(s, pi(s)); Q', pi' follow
+        actor       every `policy_delay` updates: pi <- ascend on Q_1(s, pi(s)) - c excess(z);
+                    Q', pi' follow
 
-Risk 0 is TD3 itself. The updates that `train_freq` steps earn are made together, in one compiled
-call: one update per step, as published, with a policy that acts at most `train_freq` steps old.
+`z` is the actor's output before tanh, `pi = tanh(z)`, and `excess(z) = mean max(|z| - 3, 0)^2`.
+Where tanh is flat no gradient of `Q` passes, and an actor that has got there in every state would
+stay for ever; this term brings it back. `c = saturation_penalty`; it changes nothing while
+`|pi| <= 0.995`, and `c = 0` is TD3 as published.
+
+At risk 0 the algorithm is TD3. The updates due after `train_freq` steps are made together, in one
+compiled call: one update per step, as published, with a policy that acts at most `train_freq` steps
+old.
 
 The update is written here in JAX. By default it is made by `mvpi.agents.td3_native`, the same but
 faster on a processor.
@@ -35,7 +42,7 @@ from mvpi.agents.learner import Learner, Rest
 from mvpi.agents.networks import MLP
 from mvpi.agents.policy import Deterministic
 from mvpi.agents.replay import Replay
-from mvpi.agents.settings import TD3Settings
+from mvpi.agents.settings import SATURATED, TD3Settings
 from mvpi.running import RewardWindow
 
 Vector = npt.NDArray[np.float32]
@@ -99,6 +106,11 @@ def q(critic: MLP, s: jax.Array, a: jax.Array) -> jax.Array:
     return critic(jnp.concatenate([s, a], axis=-1))[..., 0]
 
 
+def excess(z: jax.Array) -> jax.Array:
+    """How far outputs before tanh are beyond where it is flat: `mean max(|z| - 3, 0)^2`."""
+    return jnp.mean(jnp.square(jnp.maximum(jnp.abs(z) - SATURATED, 0.0)))
+
+
 def update_critics(
     net: Networks, batch: Batch, settings: TD3Settings
 ) -> tuple[Networks, jax.Array]:
@@ -127,8 +139,10 @@ def update_actor(
     """
 
     def loss(actor: MLP) -> jax.Array:
-        a = pi(actor, batch.s)
-        return -jnp.mean(q(net.critics[0], batch.s, a if nearby is None else a + nearby))
+        z = actor(batch.s)
+        a = jnp.tanh(z)
+        values = q(net.critics[0], batch.s, a if nearby is None else a + nearby)
+        return settings.saturation_penalty * excess(z) - jnp.mean(values)
 
     return descend(net, loss, settings)
 

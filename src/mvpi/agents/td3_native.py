@@ -59,6 +59,7 @@ class NativeUpdates:
             settings.tau,
             settings.policy_delay,
             settings.averaging,
+            settings.saturation_penalty,
         )
         large = batch * int((critic.inputs * critic.row).max()) >= _WORTH_THREADS
         if large or threads is not None:

@@ -64,6 +64,8 @@ class Study(ABC):
     """Episodes of each."""
     final_episodes: int = 100
     """Episodes that judge the final policy."""
+    saturation_penalty: float = Grid.saturation_penalty
+    """Of TD3 and MVPI-TD3; 0: none, as in the paper. Actors may then get stuck."""
     out: Path = Path("out/paper")
     """Run directories go to its `runs`, tables and figures beside it."""
     workers: int | None = None
@@ -138,6 +140,7 @@ class Study(ABC):
                 "evaluation_every": self.evaluation_every,
                 "evaluation_episodes": self.evaluation_episodes,
             },
+            self.saturation_penalty,
         )
 
     def _runner(self) -> Runner:

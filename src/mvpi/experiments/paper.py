@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
+from mvpi.agents.settings import TD3Settings
 from mvpi.errors import InputError
 from mvpi.experiments.experiment import Experiment
 from mvpi.stats import check_count, check_number
@@ -83,6 +84,8 @@ class Grid:
     action_noise: float = 0.1
     episodes: int = 100
     settings: Mapping[str, Any] = field(default_factory=dict)
+    saturation_penalty: float = TD3Settings.saturation_penalty
+    """Of TD3 and MVPI-TD3; the paper's have none."""
 
     def __post_init__(self) -> None:
         for name in self.methods:
@@ -102,6 +105,9 @@ class Grid:
 
     def experiment(self, task: str, method: str, risk_aversion: float, seed: int) -> Experiment:
         chosen = METHODS[method]
+        settings = dict(self.settings)
+        if chosen.algorithm == "td3":
+            settings["saturation_penalty"] = self.saturation_penalty
         return Experiment(
             chosen.algorithm,
             task,
@@ -110,7 +116,7 @@ class Grid:
             self.steps,
             self.action_noise,
             self.episodes,
-            self.settings,
+            settings,
         )
 
 

@@ -16,7 +16,7 @@ iteration and one for the result, and at the end policy.npz.
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -117,7 +117,7 @@ def _config(algorithm: str, data: Dataset, risk: Risk, discount: float) -> dict[
 
 
 def _network_config(learner: TD3BC) -> dict[str, Any]:
-    settings, box = asdict(learner.settings), learner.box
+    settings, box = learner.settings.record(), learner.box
     return _config("td3-bc", learner.data, learner.risk, learner.ratio.discount) | {
         "seed": learner.seed,
         "low": box.low.tolist(),

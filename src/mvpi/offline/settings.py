@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from mvpi.agents.settings import TD3Settings
+from mvpi.agents.settings import TD3Settings, recorded
 from mvpi.errors import InputError
 from mvpi.stats import check_count, check_number
 
@@ -28,6 +28,9 @@ class TD3BCSettings:
     """How far the target networks follow at each of their updates."""
     policy_delay: int = 2
     """Updates of the critics per update of the actor and of all target networks."""
+    saturation_penalty: float = 0.01
+    """Weight of mean max(|z| - 3, 0)^2 in the actor's loss, z its output before tanh; 0: none, as
+    in TD3+BC."""
     target_policy_noise: float = 0.2
     """Standard deviation of the noise on the target policy's actions."""
     target_noise_clip: float = 0.5
@@ -58,6 +61,10 @@ class TD3BCSettings:
             object.__setattr__(self, name, value)
         check_multiple(self.ratio_every, "ratio_every", self.policy_delay)
 
+    def record(self) -> dict[str, Any]:
+        """As plain facts; settings of later versions are in it only where they are used."""
+        return recorded(self, {"saturation_penalty": 0.0})
+
     def check_updates(self, updates: int) -> None:
         """Raises `InputError` unless learning can end after so many updates."""
         check_multiple(check_count(updates, "updates"), "updates", self.policy_delay)
@@ -75,6 +82,7 @@ _SHARED = (
     "batch_size",
     "tau",
     "policy_delay",
+    "saturation_penalty",
     "target_policy_noise",
     "target_noise_clip",
     "budget_rate",

@@ -5,7 +5,7 @@
         draw        a batch of the data; r <- augment(r, y)
         critics     as in TD3:  t = r + gamma min_i Q'_i(s', pi'(s') + noise)
         actor       every `policy_delay` updates: pi <- descend on
-                        -alpha Q_1(s, pi(s)) / mean|Q_1| + mean (pi(s) - a)^2
+                        -alpha Q_1(s, pi(s)) / mean|Q_1| + mean (pi(s) - a)^2 + c excess(z)
         evaluate    `ratio_steps` more updates of the policy's density ratio; y = dual of the
                     rewards weighted by it
 
@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,7 +33,7 @@ from mvpi._storage.arrays import FORMAT
 from mvpi.agents.networks import MLP
 from mvpi.agents.policy import Deterministic
 from mvpi.agents.settings import TD3Settings, make_settings
-from mvpi.agents.td3 import Batch, Networks, descend, initial_networks, pi, q, update_critics
+from mvpi.agents.td3 import Batch, Networks, descend, excess, initial_networks, q, update_critics
 from mvpi.errors import Divergence, InputError
 from mvpi.offline.columns import bound
 from mvpi.offline.dataset import Dataset
@@ -101,11 +100,13 @@ def update_actor(
     """One step on the actor, then all targets follow."""
 
     def loss(actor: MLP) -> jax.Array:
-        a = pi(actor, batch.s)
+        z = actor(batch.s)
+        a = jnp.tanh(z)
         values = q(net.critics[0], batch.s, a)
         size = jax.lax.stop_gradient(jnp.mean(jnp.abs(values)))
         cloning = jnp.mean(jnp.square(a - batch.a))
-        return cloning - alpha * jnp.mean(values) / jnp.maximum(size, _SMALLEST_VALUE)
+        loss = cloning - alpha * jnp.mean(values) / jnp.maximum(size, _SMALLEST_VALUE)
+        return loss + settings.saturation_penalty * excess(z)
 
     return descend(net, loss, settings)
 
@@ -254,7 +255,7 @@ class TD3BC:
             "risk": risk_text(self.risk),
             "seed": self.seed,
             "settings": self._td3.record(),
-            "offline": asdict(self.settings),
+            "offline": self.settings.record(),
             "steps": self.updates,
         }
         self.policy.save(Path(path), record)
