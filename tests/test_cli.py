@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -269,16 +270,93 @@ def test_mistakes_are_one_line(capsys, tmp_path: Path, name: str) -> None:
         ["solve", "FrozenLake-v1", "--out", "x.png"],
         ["frontier", "FrozenLake-v1", "--spread", "range"],
         ["frontier", "FrozenLake-v1", "--no-such-option"],
+        ["solve", "x" * 300, "y" * 300],
+        ["train", "td3", "--env"],
+        ["train", "td3", "--steps", "1.5", "--env", "Pendulum-v1"],
+        ["train", "td3", "--env", "Pendulum-v1", "--hidden", "3", "x"],
+        ["train", "sac", "--env", "Pendulum-v1"],
+        ["paper", "table", "--seed", "3"],
     ],
-    ids=" ".join,
+    ids=lambda arguments: " ".join(arguments)[:60],
 )
-def test_wrong_usage(capsys, arguments: list[str]) -> None:
+def test_wrong_usage_is_one_line(capsys, arguments: list[str]) -> None:
+    message = mistaken(capsys, *arguments)
+    assert re.search(r"; see mvpi[\w -]* --help$", message)
+    assert not set("│╭╰─") & set(message)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["solve"], "Missing from mvpi solve: MODEL"),
+        (["solve", "x", "y" * 300], "y" * 300),  # not broken into lines
+        (["frontier", "x", "--spread", "range"], "('variance', 'standard deviation')"),
+        (["paper", "table", "--seed", "3"], "perhaps you meant --seeds INT; see"),
+        (["train", "sac"], "Available subcommands: td3, ppo"),
+    ],
+)
+def test_wrong_usage_names_the_remedy(capsys, arguments: list[str], message: str) -> None:
+    assert message in mistaken(capsys, *arguments)
+
+
+def mistaken(capsys, *arguments: str) -> str:
+    """The one line that wrong arguments are told in."""
     with pytest.raises(SystemExit) as caught:
         cli.main(arguments)
     assert caught.value.code == 2
     captured = capsys.readouterr()
-    assert captured.err.strip()
-    assert "Traceback" not in captured.err
+    assert captured.out == ""
+    assert captured.err.startswith("mvpi: ")
+    assert captured.err.count("\n") == 1
+    return captured.err.strip()
+
+
+HUGE = "1" + 400 * "0"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["train", "td3", "--env", "Pendulum-v1", "--steps", HUGE],
+        ["train", "td3", "--env", "Pendulum-v1", "--steps", f"-{HUGE}"],
+        ["train", "ppo", "--env", "Pendulum-v1", "--seed", HUGE],
+        ["train", "td3", "--env", "Pendulum-v1", "--batch-size", HUGE],
+        ["train", "td3", "--env", "Pendulum-v1", "--hidden", HUGE, "3"],
+        ["report", "RUNS", "--episodes", HUGE],
+        ["paper", "table", "--seeds", HUGE],
+        ["paper", "table", "--seeds", "1", "--steps", HUGE],
+        ["paper", "offline", "--runs", HUGE],
+        ["paper", "offline", "--seed", HUGE],
+    ],
+    ids=lambda arguments: " ".join(arguments)[:50],
+)
+def test_huge_whole_numbers_are_mistakes(capsys, tmp_path, monkeypatch, arguments) -> None:
+    monkeypatch.chdir(tmp_path)
+    message = mistaken(capsys, *arguments)
+    assert "1.000e+400" in message
+    assert len(message) < 120
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        (["report", "runs", "--out", ""], "--out"),
+        (["report", "runs", "--out="], "--out"),
+        (["train", "td3", "--env", "Pendulum-v1", "--out", ""], "--out"),
+        (["solve", ""], "an argument"),
+    ],
+)
+def test_empty_arguments_are_mistakes(capsys, arguments: list[str], name: str) -> None:
+    assert mistaken(capsys, *arguments).startswith(f"mvpi: {name} must not be empty")
+
+
+def test_the_page_of_a_report_is_no_directory(capsys, tmp_path: Path) -> None:
+    message = mistaken(capsys, "report", str(tmp_path), "--out", str(tmp_path))
+    assert message.endswith("is a directory")
+
+
+def test_version(capsys) -> None:
+    assert answer(capsys, "--version") == f"mvpi {mvpi.__version__}\n"
 
 
 def test_a_full_or_forbidden_disk_is_one_line(capsys, model: Path, monkeypatch) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import mvpi
+from mvpi.errors import missing
 
 ROOT = Path(__file__).parent.parent
 HEAVY = ("jax", "torch", "matplotlib", "numba", "scipy")
@@ -19,6 +20,7 @@ _IMPORT = """
 import sys, time
 start = time.process_time()
 import mvpi
+from mvpi.errors import missing
 print(time.process_time() - start, *sys.modules)
 """
 
@@ -93,3 +95,24 @@ def test_documents_run(tmp_path: Path, monkeypatch, where: str, code: str) -> No
 def test_documents_have_code() -> None:
     names = {where.partition(":")[0] for where, _ in blocks()}
     assert names == set(DOCUMENTS)
+
+
+def test_messages_about_extras_give_the_remedy_of_the_readme() -> None:
+    """One place writes it, in the form README installs from, and the extras exist."""
+    import tomllib
+
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
+    sources = {path: path.read_text() for path in (ROOT / "src").rglob("*.py")}
+    asked = [
+        (package, extra)
+        for text in sources.values()
+        for package, extra in re.findall(r'missing\("[^"]+", "([^"]+)", "([^"]+)"\)', text)
+    ]
+    assert len(asked) >= 6  # the one in the docstring included
+    for package, extra in asked:
+        assert any(wanted.startswith(package) for wanted in extras[extra]), package
+    assert [path.name for path, text in sources.items() if "pip install" in text] == ["errors.py"]
+    remedy = missing("mvpi.sb3", "stable-baselines3", "sb3").partition(": ")[2]
+    assert remedy.removesuffix(" in the clone") in (ROOT / "README.md").read_text()

@@ -148,8 +148,8 @@ BAD_SAMPLES = [
     ([1.0, math.nan], None, "values[1] is nan"),
     ([math.inf], None, "values[0] is inf"),
     ([0.0, 0.0, -math.inf], None, "values[2] is -inf"),
-    (["a"], None, "values must be numbers"),
-    ([[1.0], [1.0, 2.0]], None, "values must be numbers"),
+    (["a"], None, "values must be an array of numbers"),
+    ([[1.0], [1.0, 2.0]], None, "values must be an array of numbers"),
     (None, None, "values"),
     ([1.0], [1.0, 2.0], "1 values, 2 weights"),
     ([1.0, 2.0], [1.0], "2 values, 1 weights"),
@@ -157,7 +157,7 @@ BAD_SAMPLES = [
     ([1.0, 2.0], [math.nan, 1.0], "weights[0] is nan"),
     ([1.0, 2.0], [1.0, math.inf], "weights[1] is inf"),
     ([1.0, 2.0], [0.0, 0.0], "must not all be zero"),
-    ([1.0], ["x"], "weights must be numbers"),
+    ([1.0], ["x"], "weights must be an array of numbers"),
 ]
 
 
@@ -229,3 +229,23 @@ def test_a_number_of_any_type_becomes_a_float(value):
     number = stats.check_number(value, "x", at_least=0.0, at_most=1.0)
     assert number == 1.0
     assert type(number) is float
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (0, "0"),
+        (-5, "-5"),
+        (-(10**12), "-1000000000000"),
+        (10**12 + 1, "1.000e+12"),
+        (10**400, "1.000e+400"),
+        (10**400 - 1, "9.999e+399"),
+        (123456 * 10**5000, "1.234e+5005"),
+        (-(2**20_000), "-3.980e+6020"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "value",
+)
+def test_whole_numbers_of_any_size_are_refused_in_few_characters(value, shown):
+    with pytest.raises(InputError, match="x must be a whole number >= 1") as caught:
+        stats.check_count(value, "x")
+    assert str(caught.value).endswith(f", got {shown}")

@@ -12,17 +12,24 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
+import mvpi
 from mvpi.errors import Divergence, EnvironmentFailure, InputError, NoConvergence
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point of the `mvpi` command."""
+    given = sys.argv[1:] if arguments is None else list(arguments)
     try:
+        if given == ["--version"]:
+            print(f"mvpi {mvpi.__version__}")
+            return
         from rich.console import Console
+
+        from mvpi.commands.usage import parsed
 
         with warnings.catch_warnings():
             warnings.showwarning = _warned
-            _command(arguments).run(Console(highlight=False))
+            parsed(_command, given).run(Console(highlight=False))
     except (InputError, OSError, MemoryError) as error:
         sys.exit(_failed(str(error) or type(error).__name__))
     except (EnvironmentFailure, Divergence, NoConvergence) as error:
@@ -31,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(_failed(str(interrupt) or "interrupted", status=130))
 
 
-def _command(arguments: Sequence[str] | None) -> Any:
+def _command(arguments: Sequence[str]) -> Any:
     """The command that was asked for, its options filled in."""
     from typing import Annotated
 
@@ -53,7 +60,8 @@ def _command(arguments: Sequence[str] | None) -> Any:
         | Annotated[Offline, tyro.conf.subcommand("offline")]
         | Annotated[Paper, tyro.conf.subcommand("paper")],
         prog="mvpi",
-        description="Risk-averse reinforcement learning by mean-variance policy iteration.",
+        description="Risk-averse reinforcement learning by mean-variance policy iteration. "
+        "`mvpi --version` prints the version.",
         args=arguments,
     )
 

@@ -19,6 +19,7 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
+from mvpi._checks import shown
 from mvpi.descriptions import lasting
 from mvpi.envs import Task
 from mvpi.errors import EnvironmentFailure, InputError, ResumeWarning, warn
@@ -56,7 +57,7 @@ class Made:
     def training(self) -> Env:
         env = self.make()
         if not isinstance(env, gym.Env):
-            raise InputError(f"the function must make a gymnasium.Env, it made {env!r}")
+            raise InputError(f"the function must make a gymnasium.Env, it made {shown(env)}")
         return env
 
     evaluation = training
@@ -120,7 +121,7 @@ def as_source(env: str | Env | Callable[[], Env]) -> Source:
     if callable(env):
         return Made(env)
     raise InputError(
-        f"env must be an id, a gymnasium.Env or a function that makes one, got {env!r}"
+        f"env must be an id, a gymnasium.Env or a function that makes one, got {shown(env)}"
     )
 
 

@@ -26,11 +26,11 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
+from mvpi._checks import check_count, check_kind, check_number, finite_array, shown
 from mvpi.errors import InputError
 from mvpi.risk import CVaR, Entropic, MeanVariance, Risk, VarianceBudget, as_risk
 from mvpi.risky import EitherWay, RiskyZone, quiet_mujoco
 from mvpi.running import Augmenter
-from mvpi.stats import check_count, check_number
 
 __all__ = [
     "AugmentedReward",
@@ -56,9 +56,10 @@ class NoisyActions(gym.ActionWrapper[Any, Any, Any], gym.utils.RecordConstructor
     """
 
     def __init__(self, env: Env, std: float = 0.1) -> None:
+        check_kind(env, gym.Env, "env", "a gymnasium.Env")
+        self.std = check_number(std, "std", at_least=0.0)
         gym.utils.RecordConstructorArgs.__init__(self, std=std)
         super().__init__(env)
-        self.std = check_number(std, "std", at_least=0.0)
         box = env.action_space
         if not isinstance(box, gym.spaces.Box) or box.dtype.kind != "f":
             raise InputError(f"NoisyActions needs a Box of real actions, got {box}")
@@ -80,9 +81,10 @@ class AugmentedReward(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstruct
     """
 
     def __init__(self, env: Env, risk: Risk | float | Augmenter, window: int = 10_000) -> None:
+        check_kind(env, gym.Env, "env", "a gymnasium.Env")
+        self.augmenter = risk if isinstance(risk, Augmenter) else Augmenter(risk, window)
         gym.utils.RecordConstructorArgs.__init__(self, risk=risk, window=window)
         super().__init__(env)
-        self.augmenter = risk if isinstance(risk, Augmenter) else Augmenter(risk, window)
 
     def step(self, action: Any) -> Step:
         observation, reward, terminated, truncated, info = self.env.step(action)
@@ -141,16 +143,14 @@ class Markowitz(gym.Env[Array, Array]):
         bound: float = 1.0,
         horizon: int = 100,
     ) -> None:
-        self.mean = np.asarray(mean, dtype=np.float64)
-        self.covariance = np.asarray(covariance, dtype=np.float64)
+        self.mean = np.array(finite_array(mean, "mean"))
+        self.covariance = np.array(finite_array(covariance, "covariance"))
         n = self.mean.size
-        if self.mean.shape != (n,) or self.covariance.shape != (n, n):
+        if n == 0 or self.mean.shape != (n,) or self.covariance.shape != (n, n):
             raise InputError(
                 f"mean and covariance must be (n,) and (n, n), got {self.mean.shape} and "
                 f"{self.covariance.shape}"
             )
-        if not (np.isfinite(self.mean).all() and np.isfinite(self.covariance).all()):
-            raise InputError("mean and covariance must be finite")
         if not np.allclose(self.covariance, self.covariance.T, rtol=1e-9, atol=0.0):
             raise InputError("covariance must be symmetric")
         try:
@@ -178,8 +178,13 @@ class Markowitz(gym.Env[Array, Array]):
 
     def value(self, action: npt.ArrayLike, risk: Risk | float) -> float:
         """The exact `risk.value` of the reward of `action` (for a budget: the mean)."""
-        a = np.asarray(action, dtype=np.float64)
-        mean, variance = float(a @ self.mean), float(a @ self.covariance @ a)
+        a = finite_array(action, "action")
+        if a.shape != self.mean.shape:
+            raise InputError(f"action must have the shape {self.mean.shape}, got {a.shape}")
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean, variance = float(a @ self.mean), float(a @ self.covariance @ a)
+        if not math.isfinite(variance):
+            raise InputError(f"action must be small enough to be squared, got {shown(action)}")
         slope, weight = _gaussian_penalty(as_risk(risk))
         return mean - slope * variance - weight * math.sqrt(variance)
 
@@ -247,7 +252,10 @@ class Liquidity(gym.Env[Any, Any]):
         self.maturity = check_count(maturity, "maturity")
         self.share = check_number(share, "share", above=0.0, at_most=1.0)
         self.liquid_factor = check_number(liquid_factor, "liquid_factor", above=0.0)
-        self.factors = tuple(check_number(f, "each factor", above=0.0) for f in factors)
+        both = finite_array(factors, "factors")
+        if both.shape != (2,) or not (both > 0.0).all():
+            raise InputError(f"factors must be a low and a high one above 0, got {shown(factors)}")
+        self.factors = tuple(both.tolist())
         self.switch = check_number(switch, "switch", at_least=0.0, at_most=1.0)
         self.default = check_number(default, "default", at_least=0.0, at_most=1.0)
         if self.share == 1.0 and self.default > 0.0:
@@ -312,6 +320,7 @@ class Task:
     action_noise: float = 0.0
 
     def __call__(self) -> Env:
+        check_kind(self.id, str, "env", "the id of an environment")
         check_number(self.action_noise, "action_noise", at_least=0.0)
         try:
             with _old_tasks_allowed(self.id):
@@ -320,8 +329,8 @@ class Task:
         except (InputError, MemoryError):
             raise
         except Exception as error:
-            reason = " ".join(str(error).split()) or type(error).__name__
-            raise InputError(f"environment {self.id!r} cannot be made: {reason}") from error
+            reason = " ".join(str(error).split())[:300] or type(error).__name__
+            raise InputError(f"environment {shown(self.id)} cannot be made: {reason}") from error
         return NoisyActions(env, self.action_noise) if self.action_noise > 0 else env
 
 

@@ -2,14 +2,19 @@
 
 import sys
 import warnings
+from collections.abc import Iterator
 
 
 class InputError(ValueError):
     """Something that was passed in cannot be used.
 
     The message is one line: the value, the bound it breaks, and the remedy. The command line
-    prints it as it is and exits with status 2.
+    prints it as it is and exits with status 2. Whatever is not printable in it, such as a line
+    break in the name of a file, is shown as an escape sequence.
     """
+
+    def __init__(self, message: object) -> None:
+        super().__init__("".join(_printable(str(message))))
 
 
 class EnvironmentFailure(RuntimeError):
@@ -25,6 +30,24 @@ class Divergence(RuntimeError):
 
 class NoConvergence(RuntimeError):
     """A solve did not come to an end. The command line prints the message and exits with 1."""
+
+
+def _printable(text: str) -> Iterator[str]:
+    for character in text:
+        shown = character.isprintable()
+        yield character if shown else character.encode("unicode_escape").decode("ascii")
+
+
+def missing(what: str, package: str, extra: str) -> str:
+    """The message that a package of an optional extra is not installed, and how to install it.
+
+    >>> missing("the report", "jinja2", "report")
+    "the report needs the package jinja2: pip install -c constraints.txt '.[report]' in the clone"
+    """
+    return (
+        f"{what} needs the package {package}: "
+        f"pip install -c constraints.txt '.[{extra}]' in the clone"
+    )
 
 
 class ResumeWarning(UserWarning):

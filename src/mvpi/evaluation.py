@@ -19,10 +19,10 @@ import numpy as np
 import numpy.typing as npt
 
 from mvpi import stats
+from mvpi._checks import check_count, check_function
 from mvpi.environment import as_source, failure
 from mvpi.errors import InputError
 from mvpi.risk import Risk, as_risk
-from mvpi.stats import check_count
 
 Array = npt.NDArray[np.float64]
 Interval = tuple[float, float]
@@ -119,6 +119,7 @@ class Evaluation(OfReturns):
         self, statistic: Callable[[Array], float], confidence: float = 0.95, seed: int = 0
     ) -> Interval:
         """Bootstrap interval of a statistic of the returns: episodes are drawn again."""
+        check_function(statistic, "statistic")
         return self._bootstrap(lambda drawn: statistic(self.returns[drawn]), confidence, seed)
 
     def reward_interval(
@@ -129,6 +130,7 @@ class Evaluation(OfReturns):
         Whole episodes are drawn again, since the steps of an episode depend on each other.
         `statistic` takes rewards and weights, like those in `mvpi.stats`.
         """
+        check_function(statistic, "statistic")
         episode = np.repeat(np.arange(len(self.lengths)), self.lengths)
 
         def of_drawn(drawn: npt.NDArray[np.int64]) -> float:
@@ -141,7 +143,7 @@ class Evaluation(OfReturns):
         self, statistic: Callable[[npt.NDArray[np.int64]], float], confidence: float, seed: int
     ) -> Interval:
         tail = 0.5 * (1.0 - stats.check_number(confidence, "confidence", above=0.0, at_most=1.0))
-        rng = np.random.default_rng(seed)
+        rng = np.random.default_rng(check_count(seed, "seed", at_least=0))
         count = len(self.returns)
         values = [statistic(rng.integers(count, size=count)) for _ in range(_RESAMPLES)]
         # Few episodes may be all the same, with an infinite Sharpe ratio: do not interpolate.

@@ -32,9 +32,10 @@ import numpy as np
 import numpy.typing as npt
 
 from mvpi import stats
+from mvpi._checks import check_kind, check_number, finite_array, real_array, shown
 from mvpi.descriptions import lasting
 from mvpi.errors import InputError
-from mvpi.stats import check_level, check_number
+from mvpi.stats import check_level
 
 Array = npt.NDArray[np.float64]
 
@@ -60,19 +61,19 @@ class Risk(ABC):
         the concave `u`, so bounds that are built on it are too low by no more than the square of
         the step.
         """
-        t = np.asarray(t, dtype=np.float64)
+        t = real_array(t, "t")
         step = 1e-7 * (1.0 + np.abs(t))
         return np.asarray((self.utility(t) - self.utility(t - step)) / step)
 
     def augment(self, rewards: npt.ArrayLike, y: float) -> Array:
         """`u(r - y) - u(-y)`: the reward a risk-neutral method should maximise."""
-        r = np.asarray(rewards, dtype=np.float64)
+        r, y = finite_array(rewards, "rewards"), check_number(y, "y")
         return self.utility(r - y) - self.utility(-y)
 
     def value(self, rewards: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> float:
         """`max over y of E[y + u(R - y)]`: how good the rewards are at this risk aversion."""
         y = self.dual(rewards, weights)
-        return y + stats.mean(self.utility(np.asarray(rewards, dtype=np.float64) - y), weights)
+        return y + stats.mean(self.utility(real_array(rewards, "rewards") - y), weights)
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ class MeanVariance(Risk):
         _store(self, risk_aversion=check_number(self.risk_aversion, "risk_aversion", at_least=0.0))
 
     def utility(self, t: npt.ArrayLike) -> Array:
-        t = np.asarray(t, dtype=np.float64)
+        t = real_array(t, "t")
         return np.asarray(t - self.risk_aversion * t**2)
 
     def dual(self, rewards: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> float:
@@ -97,7 +98,7 @@ class MeanVariance(Risk):
 
     def augment(self, rewards: npt.ArrayLike, y: float) -> Array:
         """`r - lam r^2 + 2 lam r y`, as the paper writes it: nothing cancels when y is large."""
-        r = np.asarray(rewards, dtype=np.float64)
+        r, y = finite_array(rewards, "rewards"), check_number(y, "y")
         return np.asarray(r * (1.0 + self.risk_aversion * (2.0 * y - r)))
 
     def value(self, rewards: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> float:
@@ -122,12 +123,12 @@ class CVaR(Risk):
         _store(self, level=check_level(self.level), weight=weight)
 
     def utility(self, t: npt.ArrayLike) -> Array:
-        t = np.asarray(t, dtype=np.float64)
+        t = real_array(t, "t")
         shortfall = np.maximum(-t, 0.0) / self.level
         return np.asarray((1.0 - self.weight) * t - self.weight * shortfall)
 
     def slope(self, t: npt.ArrayLike) -> Array:
-        falling = np.asarray(t, dtype=np.float64) <= 0.0
+        falling = real_array(t, "t") <= 0.0
         return np.asarray((1.0 - self.weight) + self.weight / self.level * falling)
 
     def dual(self, rewards: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> float:
@@ -148,7 +149,7 @@ class Entropic(Risk):
         _store(self, risk_aversion=check_number(self.risk_aversion, "risk_aversion", at_least=0.0))
 
     def utility(self, t: npt.ArrayLike) -> Array:
-        t = np.asarray(t, dtype=np.float64)
+        t = real_array(t, "t")
         if self.risk_aversion == 0.0:
             return t
         exponent = np.minimum(-self.risk_aversion * t, _LARGEST_EXPONENT)
@@ -209,6 +210,10 @@ class VarianceBudget(Risk):
         allowed; a measurement of twice the limit or more moves it by that much. The limit must be
         above 0.
         """
+        variance = check_number(variance, "variance", at_least=0.0)
+        rate = check_number(rate, "rate", above=0.0)
+        if self.limit <= 0:
+            raise InputError(f"the limit must be > 0 to be repriced, got {self.limit:g}")
         excess = min(max(variance / self.limit - 1.0, -1.0), 1.0)
         price = self.risk_aversion + rate * excess / math.sqrt(self.limit)
         return replace(self, risk_aversion=max(0.0, price))
@@ -275,6 +280,7 @@ def parse_risk(text: str) -> Risk:
         "entropic": Entropic,
         "budget": VarianceBudget,
     }
+    check_kind(text, str, "risk", "a text")
     name, *numbers = text.split(":")
     try:
         if not numbers:
@@ -287,5 +293,5 @@ def parse_risk(text: str) -> Risk:
             raise
     raise InputError(
         "risk must be a number (mean-variance), cvar:LEVEL, cvar:LEVEL:WEIGHT, entropic:BETA or "
-        f"budget:LIMIT, got {text!r}"
+        f"budget:LIMIT, got {shown(text)}"
     )

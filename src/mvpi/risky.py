@@ -23,8 +23,8 @@ from typing import Any
 
 import gymnasium as gym
 
+from mvpi._checks import check_flag, check_kind, check_number
 from mvpi.errors import InputError
-from mvpi.stats import check_number
 
 Env = gym.Env[Any, Any]
 Step = tuple[Any, float, bool, bool, dict[str, Any]]
@@ -49,16 +49,17 @@ class RiskyZone(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs
         bonus: float = 0.0,
         below: bool = False,
     ) -> None:
-        gym.utils.RecordConstructorArgs.__init__(
-            self, threshold=threshold, std=std, bonus=bonus, below=below
-        )
-        super().__init__(env)
+        check_kind(env, gym.Env, "env", "a gymnasium.Env")
         if not hasattr(env.unwrapped, "data"):
             raise InputError(f"RiskyZone needs a MuJoCo environment, got {env}")
         self.threshold = check_number(threshold, "threshold")
         self.std = check_number(std, "std", at_least=0.0)
         self.bonus = check_number(bonus, "bonus")
-        self.below = below
+        self.below = check_flag(below, "below")
+        gym.utils.RecordConstructorArgs.__init__(
+            self, threshold=threshold, std=std, bonus=bonus, below=below
+        )
+        super().__init__(env)
         self._steps = self._inside = 0
 
     def step(self, action: Any) -> Step:
@@ -84,6 +85,7 @@ class EitherWay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs
     """
 
     def __init__(self, env: Env) -> None:
+        check_kind(env, gym.Env, "env", "a gymnasium.Env")
         gym.utils.RecordConstructorArgs.__init__(self)
         super().__init__(env)
 

@@ -12,9 +12,10 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from mvpi._checks import check_count, check_number, real_array
 from mvpi.errors import InputError
 from mvpi.risk import Risk, VarianceBudget, as_risk, learnable
-from mvpi.stats import check_count, check_number, mean, variance
+from mvpi.stats import mean, variance
 
 Array = npt.NDArray[np.float64]
 
@@ -33,7 +34,19 @@ def augment(rewards: npt.ArrayLike, risk: Risk | float, y: float | None = None) 
             f"the risk aversion of {measure} is found while rewards come in: keep an "
             "mvpi.Augmenter(risk), have it observe them, and call its augment"
         )
-    return measure.augment(rewards, measure.dual(rewards) if y is None else y)
+    return _augmented(measure, rewards, measure.dual(rewards) if y is None else y)
+
+
+def _augmented(risk: Risk, rewards: npt.ArrayLike, y: float) -> Array:
+    """`risk.augment`, or an `InputError` where numbers are too large to be squared."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        augmented = risk.augment(rewards, y)
+    if not np.isfinite(augmented).all():
+        raise InputError(
+            f"{risk} at y = {y:g} augments rewards to numbers that are not finite: lower the risk "
+            "aversion or scale rewards down"
+        )
+    return augmented
 
 
 class RewardWindow:
@@ -131,7 +144,7 @@ class Augmenter:
 
     def observe(self, rewards: npt.ArrayLike) -> None:
         """Take note of raw rewards, one or several, the oldest first."""
-        new = np.asarray(rewards, np.float64)
+        new = real_array(rewards, "rewards")
         odd = new[~np.isfinite(new)]
         if odd.size > 0:
             raise InputError(f"rewards must be finite, the environment gave {odd[0]}")
@@ -147,7 +160,7 @@ class Augmenter:
 
     def augment(self, rewards: npt.ArrayLike) -> Array:
         """`risk.augment(rewards, y)`, in the shape the rewards came in."""
-        return self.risk.augment(rewards, self.y)
+        return _augmented(self.risk, rewards, self.y)
 
     def metrics(self) -> dict[str, float]:
         """What is worth plotting: `y`, the risk aversion, mean and variance of raw rewards."""

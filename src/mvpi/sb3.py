@@ -25,10 +25,10 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.wrappers import NormalizeReward
 
-from mvpi.errors import InputError
+from mvpi._checks import check_count, check_kind, shown
+from mvpi.errors import InputError, missing
 from mvpi.risk import Risk
 from mvpi.running import Augmenter
-from mvpi.stats import check_count
 
 try:
     import torch
@@ -39,7 +39,7 @@ try:
     from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
     from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper, unwrap_vec_normalize
 except ImportError as error:
-    raise ImportError("mvpi.sb3 needs stable-baselines3: pip install 'mvpi[sb3]'") from error
+    raise ImportError(missing("mvpi.sb3", "stable-baselines3", "sb3")) from error
 
 Algorithm = TypeVar("Algorithm", bound=BaseAlgorithm)
 Array = npt.NDArray[np.float64]
@@ -106,6 +106,7 @@ def risk_averse(
 
 def augmenter_of(model: BaseAlgorithm) -> Augmenter:
     """What a risk-averse model augments rewards with: its `risk`, `y` and recent raw `rewards`."""
+    check_kind(model, BaseAlgorithm, "model", "a model of mvpi.sb3.risk_averse")
     plug = vars(model).get("collect_rollouts")
     if not isinstance(plug, Plug):
         raise InputError(f"this {type(model).__name__} was not made by mvpi.sb3.risk_averse")
@@ -366,7 +367,7 @@ def _recent(buffer: Any, count: int) -> Rewards:
 
 def _plug_for(algorithm: Any) -> type[OffPolicyPlug] | type[OnPolicyPlug]:
     if not (isinstance(algorithm, type) and issubclass(algorithm, BaseAlgorithm)):
-        raise InputError(f"algorithm must be a class of Stable-Baselines3, got {algorithm!r}")
+        raise InputError(f"algorithm must be a class of Stable-Baselines3, got {shown(algorithm)}")
     if issubclass(algorithm, OffPolicyAlgorithm):
         return OffPolicyPlug
     if issubclass(algorithm, OnPolicyAlgorithm):

@@ -11,11 +11,24 @@ import math
 import numpy as np
 import numpy.typing as npt
 
+from mvpi._checks import check_count, check_number, real_array
 from mvpi.errors import InputError
+
+__all__ = [
+    "check_count",
+    "check_level",
+    "check_number",
+    "cvar",
+    "distribution",
+    "mean",
+    "quantile",
+    "sharpe",
+    "variance",
+]
 
 Array = npt.NDArray[np.float64]
 
-_LARGEST_COUNT = 10**12
+_LARGEST_WEIGHT = 1e150
 
 
 def distribution(
@@ -26,7 +39,7 @@ def distribution(
     Raises `InputError` for an empty sample, values that are not finite, and weights that are
     negative, not finite, all zero, or not one per value.
     """
-    x = _flat(values, "values")
+    x = real_array(values, "values").ravel()
     if x.size == 0:
         raise InputError("values must not be empty: a statistic needs at least one")
     if not np.isfinite(x).all():
@@ -34,16 +47,18 @@ def distribution(
         raise InputError(f"values must be finite, values[{at}] is {x[at]}")
     if weights is None:
         return x, None
-    w = _flat(weights, "weights")
+    w = real_array(weights, "weights").ravel()
     if w.shape != x.shape:
         raise InputError(f"weights must be one per value: {x.size} values, {w.size} weights")
     if not (np.isfinite(w) & (w >= 0)).all():
         at = int(np.argmin(np.isfinite(w) & (w >= 0)))
         raise InputError(f"weights must be finite and >= 0, weights[{at}] is {w[at]}")
-    total = float(w.sum())
-    if total <= 0:
+    largest = float(w.max())
+    if largest <= 0:
         raise InputError("weights must not all be zero")
-    return x, w / total
+    if largest > _LARGEST_WEIGHT:  # their sum might overflow
+        w = w / largest
+    return x, w / float(w.sum())
 
 
 def mean(values: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> float:
@@ -53,7 +68,7 @@ def mean(values: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> float:
     1.5
     """
     x, w = distribution(values, weights)
-    return _mean(x, w)
+    return _without_overflow(_mean(x, w), x)
 
 
 def variance(values: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> float:
@@ -64,8 +79,11 @@ def variance(values: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> flo
     """
     x, w = distribution(values, weights)
     # Seen from one of them, values that are all the same differ by nothing, rounding included.
-    distance = x - x[0 if w is None else int(np.argmax(w))]
-    return _mean((distance - _mean(distance, w)) ** 2, w)
+    with np.errstate(over="ignore"):
+        distance = x - x[0 if w is None else int(np.argmax(w))]
+    with np.errstate(over="ignore", invalid="ignore"):
+        squares = (distance - _mean(distance, w)) ** 2
+    return _without_overflow(_mean(squares, w), x)
 
 
 def sharpe(values: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> float:
@@ -104,7 +122,9 @@ def cvar(values: npt.ArrayLike, level: float, weights: npt.ArrayLike | None = No
     """
     x, w = distribution(values, weights)
     y = quantile(x, level, w)
-    return y - _mean(np.maximum(y - x, 0.0), w) / level
+    with np.errstate(over="ignore"):
+        shortfall = _mean(np.maximum(y - x, 0.0), w) / check_level(level)
+    return _without_overflow(y - shortfall, x)
 
 
 def check_level(level: float) -> float:
@@ -112,52 +132,13 @@ def check_level(level: float) -> float:
     return check_number(level, "level", above=0.0, at_most=1.0)
 
 
-def check_number(
-    value: float,
-    name: str,
-    *,
-    above: float = -math.inf,
-    at_least: float = -math.inf,
-    at_most: float = math.inf,
-) -> float:
-    """`value` as a finite float inside the bounds, or an `InputError` that states them."""
-    bounds = [f"> {above:g}"] if above > -math.inf else []
-    bounds += [f">= {at_least:g}"] if at_least > -math.inf else []
-    bounds += [f"<= {at_most:g}"] if at_most < math.inf else []
-    rule = f"{name} must be {' and '.join(bounds)}" if bounds else f"{name} must be finite"
-    if isinstance(value, bool | str | bytes):
-        raise InputError(f"{rule}, got {value!r}")
-    try:
-        number = float(value)
-    except (TypeError, ValueError, OverflowError):
-        raise InputError(f"{rule}, got {str(value)[:80]}") from None
-    if not (math.isfinite(number) and number > above and at_least <= number <= at_most):
-        raise InputError(f"{rule}, got {number}")
-    return number
-
-
-def check_count(value: int, name: str, *, at_least: int = 1) -> int:
-    """A whole number from `at_least` to 10^12 as an `int`, or an `InputError`."""
-    rule = f"{name} must be a whole number >= {at_least}"
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise InputError(f"{rule}, got {value!r}")
-    try:
-        number = value.__index__()
-    except TypeError:
-        raise InputError(f"{rule}, got {value!r}") from None
-    if number < at_least:
-        raise InputError(f"{rule}, got {number}")
-    if number > _LARGEST_COUNT:
-        raise InputError(f"{rule} and <= {_LARGEST_COUNT}, got {number:.3e}")
-    return number
-
-
 def _mean(x: Array, w: Array | None) -> float:
-    return float(x.mean() if w is None else w @ x)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return float(x.mean() if w is None else w @ x)
 
 
-def _flat(values: npt.ArrayLike, name: str) -> Array:
-    try:
-        return np.asarray(values, dtype=np.float64).ravel()
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{name} must be numbers: {error}") from None
+def _without_overflow(statistic: float, values: Array) -> float:
+    if not math.isfinite(statistic):
+        largest = float(np.abs(values).max())
+        raise InputError(f"values up to {largest:g} are too large for this statistic: scale them")
+    return statistic

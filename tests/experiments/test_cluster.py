@@ -268,7 +268,7 @@ def test_no_cluster_at_the_address(
 
 def test_no_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster_module, "find_spec", lambda _: None)
-    with pytest.raises(InputError, match=r"needs the package ray: pip install 'mvpi\[ray\]'"):
+    with pytest.raises(InputError, match=r"ray: pip install -c constraints.txt '\.\[ray\]'"):
         RayRunner()
 
 

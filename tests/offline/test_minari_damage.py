@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -55,11 +58,21 @@ DAMAGES: list[tuple[str, Damage]] = [
 ]
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data set with five episodes."""
+    with pytest.MonkeyPatch.context() as patch:
+        path = tmp_path_factory.mktemp("whole")
+        patch.setenv("MINARI_DATASETS_PATH", str(path))
+        collected(gym.make("mvpi.envs:mvpi/Markowitz-v0", horizon=12), "raw-v0", 60)
+    return path
+
+
 @pytest.fixture
-def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """That of a data set with five episodes."""
+def file(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """That of a copy."""
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
-    collected(gym.make("mvpi.envs:mvpi/Markowitz-v0", horizon=12), "raw-v0", 60)
+    shutil.copytree(whole, tmp_path, dirs_exist_ok=True)
     return tmp_path / "raw-v0" / "data" / "main_data.hdf5"
 
 
@@ -110,3 +123,35 @@ def test_parts_of_observations_are_counted_too(
         shorter("observations/x")(there)
     with pytest.raises(InputError, match="12 rewards and 12 observations, not 13"):
         relabel("raw-v0", "new-v0", 1.0)
+
+
+@pytest.mark.parametrize("content", ["[]", "{}", "null", "3", '"x"', "", "{", "[" * 100_000])
+def test_metadata_that_are_none_are_told(file: Path, content: str) -> None:
+    (file.parent / "metadata.json").write_text(content)
+    for use in (lambda: Dataset.from_minari("raw-v0"), lambda: relabel("raw-v0", "new-v0", 1.0)):
+        with pytest.raises(InputError, match="no Minari data set 'raw-v0' can be read") as caught:
+            use()
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["total_steps", "total_episodes"])
+@pytest.mark.parametrize("number", [10**9, 10**12, 10**30, -5, 0, 59, 61, 1.5, "many", None, []])
+def test_numbers_in_the_metadata_are_not_believed(file: Path, name: str, number: Any) -> None:
+    """Memory is taken for the rows that are read, not for those that are announced."""
+    path = file.parent / "metadata.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {name: number}))
+    tracemalloc.start()
+    try:
+        with pytest.raises(InputError) as caught:
+            Dataset.from_minari("raw-v0")
+        assert tracemalloc.get_traced_memory()[1] < 1 << 26
+    finally:
+        tracemalloc.stop()
+    assert "raw-v0" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_memory_grows_with_what_is_read(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = Dataset.from_minari("raw-v0").fingerprint()
+    monkeypatch.setattr("mvpi.offline.sources._ROWS_AT_FIRST", 5)
+    assert Dataset.from_minari("raw-v0").fingerprint() == expected

@@ -24,7 +24,7 @@ from mvpi import stats
 from mvpi._storage import files
 from mvpi._storage.arrays import read_arrays, write_arrays
 from mvpi.cli import main
-from mvpi.errors import InputError
+from mvpi.errors import InputError, missing
 from mvpi.experiments.outcome import Outcome
 from mvpi.report import words
 from mvpi.report.comparison import COLUMNS, OF_ROWS, Comparison, efficient, estimates
@@ -681,7 +681,7 @@ def test_mistakes_are_told_in_one_line(
     (tmp_path / "off-line" / "config.json").write_text('{"format": 1, "algorithm": "td3-bc"}')
     assert "mvpi offline evaluate" in failed(capsys, "report", tmp_path / "off-line")
     monkeypatch.setitem(sys.modules, "jinja2", None)
-    assert "pip install 'mvpi[report]'" in failed(capsys, "report", run)
+    assert missing("the report", "jinja2", "report") in failed(capsys, "report", run)
     assert not (Path.cwd() / "report.html").exists()
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 import mvpi
+from mvpi._checks import check_callback, check_count, check_number, check_output, check_path
 from mvpi._storage.arrays import FORMAT
 from mvpi._storage.run_directory import Checkpoint, RunDirectory, begun
 from mvpi.agents.policy import Policy
@@ -21,7 +22,6 @@ from mvpi.envs import Task
 from mvpi.errors import InputError
 from mvpi.risk import Risk, as_risk, learnable, parse_risk, risk_text
 from mvpi.spaces import Spaces
-from mvpi.stats import check_count, check_number
 
 S = TypeVar("S", bound=CommonSettings)
 
@@ -94,10 +94,11 @@ class Agent(Generic[S]):
         finished. `on_row` is called with every row of the metrics.
         """
         steps = check_count(steps, "steps")
+        check_callback(on_row, "on_row")
         if out is None:
             self._learn_in_memory(steps, on_row)
         else:
-            self._learn_in_directory(steps, Path(out), on_row)
+            self._learn_in_directory(steps, check_path(out, "out"), on_row)
         return self
 
     def predict(self, observation: npt.ArrayLike) -> npt.NDArray[Any]:
@@ -106,7 +107,7 @@ class Agent(Generic[S]):
 
     def save(self, path: str | Path) -> None:
         """Write the policy and how it was trained to a safetensors file, for `mvpi.load`."""
-        self.policy.save(Path(path), {**self.config(), "steps": self.steps})
+        self.policy.save(check_output(path), {**self.config(), "steps": self.steps})
 
     def config(self) -> dict[str, Any]:
         """What determines the result of training, as config.json holds it."""
@@ -211,7 +212,7 @@ def load(path: str | Path, *, risk: Risk | float | None = None) -> Agent[Any]:
     No code in the file runs, and no environment is made before one is needed. `risk` must be
     given only if the agent was trained with a risk measure of your own.
     """
-    path = Path(path)
+    path = check_path(path)
     if path.is_dir():
         path /= "policy.safetensors"
     given = None if risk is None else as_risk(risk)

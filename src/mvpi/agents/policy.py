@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from mvpi._checks import plain_array, real_array
 from mvpi._storage.arrays import Arrays, read_arrays, take, write_arrays
 from mvpi.errors import InputError
 from mvpi.spaces import BoxActions, Choices, FlatObservations, Spaces, States
@@ -66,6 +67,10 @@ class Policy(ABC):
 
     def _vectors(self, observation: Any) -> Vector:
         size = self.spaces.observations.size
+        if type(observation) is not np.ndarray or observation.dtype.kind != "f":
+            observation = plain_array(observation, "observation")
+            if observation.dtype.kind not in "iu":
+                observation = real_array(observation, "observation")
         try:
             x = self.spaces.observations.vectors(observation)
         except (TypeError, ValueError) as error:

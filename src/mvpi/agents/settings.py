@@ -6,14 +6,15 @@ line, and `settings` in config.json. Each field is documented under its name.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from difflib import get_close_matches
 from typing import Any, ClassVar, Literal, Self, TypeVar
 
 import numpy as np
 
+from mvpi._checks import check_choice, check_count, check_flag, check_number, shown
 from mvpi.errors import InputError
-from mvpi.stats import check_count, check_number
 
 Settings = TypeVar("Settings")
 
@@ -71,17 +72,11 @@ class CommonSettings:
     def _flags(self, *names: str) -> None:
         """Check fields that are true or false."""
         for name in names:
-            value = getattr(self, name)
-            if not isinstance(value, bool | np.bool_):
-                raise InputError(f"{name} must be True or False, got {value!r}")
-            object.__setattr__(self, name, bool(value))
+            object.__setattr__(self, name, check_flag(getattr(self, name), name))
 
     def _names(self, name: str, known: tuple[str, ...]) -> None:
         """Check a field that is one of some names."""
-        if getattr(self, name) not in known:
-            raise InputError(
-                f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}"
-            )
+        check_choice(getattr(self, name), name, known)
 
     def _counts(self, *names: str, at_least: int = 1) -> None:
         """Check fields that are whole numbers, and keep them as plain ints."""
@@ -148,8 +143,9 @@ class TD3Settings(CommonSettings):
         self._counts("budget_every")
         self._counts("learning_starts", "averaging", at_least=0)
         self._names("engine", ("native", "jax"))
-        if self.gradient_steps != -1:
-            self._counts("gradient_steps")
+        self._counts("gradient_steps", at_least=-1)
+        if self.gradient_steps == 0:
+            raise InputError("gradient_steps must be >= 1, or -1 for as many as steps, got 0")
         if self.updates % self.policy_delay:
             name = "train_freq" if self.gradient_steps == -1 else "gradient_steps"
             raise InputError(
@@ -342,8 +338,9 @@ def recorded(settings: Any, before: dict[str, Any]) -> dict[str, Any]:
 
 def layer_sizes(hidden: Any, fewest: int = 0) -> tuple[int, ...]:
     """The sizes of hidden layers, or an `InputError`."""
-    if isinstance(hidden, str | bytes) or not hasattr(hidden, "__iter__"):
-        raise InputError(f"hidden must be a sequence like (400, 300), got {hidden!r}")
+    row = isinstance(hidden, np.ndarray) and hidden.ndim == 1
+    if not row and (isinstance(hidden, str | bytes) or not isinstance(hidden, Sequence)):
+        raise InputError(f"hidden must be a sequence like (400, 300), got {shown(hidden)}")
     sizes = tuple(check_count(size, "each size in hidden") for size in hidden)
     if len(sizes) < fewest:
         raise InputError("hidden must name at least one layer")

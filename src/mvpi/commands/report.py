@@ -11,6 +11,8 @@ import tyro
 from rich.console import Console
 from rich.progress import track
 
+from mvpi.errors import InputError
+
 if TYPE_CHECKING:
     from mvpi.report.runs import Run
 
@@ -34,6 +36,8 @@ class Report:
         from mvpi.report.runs import read_runs
         from mvpi.report.words import counted
 
+        if self.out.is_dir():
+            raise InputError(f"--out must be a file such as report.html, {self.out} is a directory")
         template()  # whether it can be filled in is better known before runs are evaluated
         runs, notes = read_runs(self.run_directories, self.episodes, _shown)
         page = render(runs, notes, self._arguments())

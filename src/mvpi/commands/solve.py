@@ -21,7 +21,7 @@ from mvpi.risk import MeanVariance, Risk, VarianceBudget, parse_risk
 if TYPE_CHECKING:
     from mvpi.tabular import MDP, Frontier, Progress, Solution
 
-Model = Annotated[str, tyro.conf.Positional]
+Model = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
 
 _SHOWN_AFTER = 1.0
 """Seconds of work before progress is shown."""

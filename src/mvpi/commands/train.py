@@ -23,7 +23,7 @@ from mvpi.agents.settings import (
     TD3Settings,
 )
 from mvpi.commands.display import number, print_json
-from mvpi.errors import InputError
+from mvpi.errors import InputError, missing
 from mvpi.risk import parse_risk
 
 if TYPE_CHECKING:
@@ -204,9 +204,7 @@ def _tensorboard(directory: Path) -> Iterator[OnRow]:
     try:
         from tensorboardX import SummaryWriter
     except ImportError:
-        raise InputError(
-            "--tensorboard needs the package tensorboardX: pip install 'mvpi[tensorboard]'"
-        ) from None
+        raise InputError(missing("--tensorboard", "tensorboardX", "tensorboard")) from None
     writer: Any = None
 
     def write(row: Row) -> None:

@@ -29,7 +29,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory, TemporaryFile
 from typing import IO, Any, TextIO, cast
 
-from mvpi.errors import InputError
+from mvpi._checks import check_kind
+from mvpi.errors import InputError, missing
 from mvpi.experiments import worker
 from mvpi.experiments.experiment import Experiment
 from mvpi.experiments.runner import BUSY_WAIT, Event, begin, ended, parted
@@ -76,8 +77,8 @@ class RayRunner:
 
     def __init__(self, address: str = "auto") -> None:
         if find_spec("ray") is None:
-            raise InputError("the Ray runner needs the package ray: pip install 'mvpi[ray]'")
-        self.address = address
+            raise InputError(missing("the Ray runner", "ray", "ray"))
+        self.address = check_kind(address, str, "address", 'a text such as "auto"')
 
     def __call__(self, experiments: Sequence[Experiment], root: Path) -> Iterator[Event]:
         """Run them; tells when each begins and ends."""

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Self
 
+from mvpi._checks import check_choice, check_count, check_kind, check_number
 from mvpi._storage.locks import lock, open_lock
 from mvpi._storage.rows import LEFT_OVER
 from mvpi._storage.run_directory import CHECKPOINT_FILE
@@ -24,7 +25,6 @@ from mvpi.envs import Task
 from mvpi.errors import InputError
 from mvpi.experiments.outcome import EVALUATION, Outcome, judge
 from mvpi.risk import parse_risk, risk_text
-from mvpi.stats import check_count, check_number
 
 LOG = "log.txt"
 _LOCK = ".experiment"
@@ -57,10 +57,11 @@ class Experiment:
     """Hyperparameters other than the defaults."""
 
     def __post_init__(self) -> None:
-        if self.algorithm not in SETTINGS:
-            raise InputError(
-                f"algorithm must be one of {', '.join(SETTINGS)}, got {self.algorithm!r}"
-            )
+        check_choice(self.algorithm, "algorithm", SETTINGS)
+        check_kind(self.environment, str, "environment", "the id of an environment")
+        check_kind(self.settings, Mapping, "settings", "a mapping of names to values")
+        if not isinstance(self.risk, str):
+            check_number(self.risk, "risk", at_least=0.0)
         canonical: dict[str, Any] = {
             "risk": risk_text(parse_risk(str(self.risk))),
             "seed": check_count(self.seed, "seed", at_least=0),

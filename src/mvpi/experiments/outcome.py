@@ -10,12 +10,12 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
+from mvpi._checks import check_count, check_number, check_path
 from mvpi._storage.arrays import FORMAT, UNVERIFIED
 from mvpi._storage.files import read_json, record_checksum, write_json
 from mvpi._storage.run_directory import identity
 from mvpi.errors import InputError
 from mvpi.evaluation import Evaluation, OfReturns, evaluate
-from mvpi.stats import check_count, check_number
 
 EPISODES_SEED = 0
 """Of the final episodes: the same start states for every run, those of `mvpi evaluate`."""
@@ -57,7 +57,7 @@ class Outcome(OfReturns):
     @classmethod
     def read(cls, directory: Path) -> Self | None:
         """The one in a run directory; None if it was not judged yet."""
-        path = directory / EVALUATION
+        path = check_path(directory, "directory") / EVALUATION
         if not path.exists():
             return None
         record = read_json(path)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mvpi._checks import finite_array, has_masked, shown
 from mvpi.errors import InputError
 
 Anything = npt.NDArray[Any]
@@ -14,14 +15,15 @@ Anything = npt.NDArray[Any]
 
 def as_column(values: npt.ArrayLike, name: str) -> Anything:
     """A view of an array that cannot be written to; anything else becomes an array first."""
+    if isinstance(values, np.ma.MaskedArray) or has_masked(values):
+        raise InputError(f"{name} must not be masked: leave the rows out instead")
     try:
         view = np.asanyarray(values)[...]
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{name} must be an array: {error}") from None
-    if isinstance(view, np.ma.MaskedArray):
-        raise InputError(f"{name} must not be masked: leave the rows out instead")
+    except Exception as error:  # noqa: BLE001 - a user's `__array__` may raise anything
+        reason = " ".join(str(error).split())[:120]
+        raise InputError(f"{name} must be an array: {reason}") from None
     if view.ndim == 0:
-        raise InputError(f"{name} must be an array with a row per transition, got {values!r:.80}")
+        raise InputError(f"{name} must be an array with a row per transition, got {shown(values)}")
     view.flags.writeable = False
     return view
 
@@ -65,9 +67,7 @@ def bound(given: npt.ArrayLike, like: Anything, name: str) -> Anything:
     """A finite number for every dimension of the action `like`, in its type."""
     rule = f"{name} must be a finite number, or one for each of {like.size} dimensions"
     try:
-        numbers = np.array(np.broadcast_to(np.asarray(given, np.float64), like.shape), like.dtype)
-    except (TypeError, ValueError):
-        raise InputError(f"{rule}, got {str(given)[:80]}") from None
-    if not np.isfinite(numbers).all():
-        raise InputError(f"{rule}, got {str(given)[:80]}")
+        numbers = np.array(np.broadcast_to(finite_array(given, name), like.shape), like.dtype)
+    except ValueError:
+        raise InputError(f"{rule}, got {shown(given)}") from None
     return numbers

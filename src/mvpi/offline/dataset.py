@@ -17,12 +17,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator
 from os import PathLike
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from mvpi._checks import check_count, check_kind, check_path, plain_array
 from mvpi.errors import InputError
 from mvpi.npz import read_npz, write_npz
 from mvpi.offline.columns import (
@@ -35,7 +35,6 @@ from mvpi.offline.columns import (
     is_vectors,
     vector_hint,
 )
-from mvpi.stats import check_count
 
 if TYPE_CHECKING:
     import minari
@@ -61,6 +60,12 @@ _COLUMNS = (
 )
 _FACTS = ("n_states", "n_actions", "first_state", "first_action", "low", "high")
 """What may be said of the environment."""
+
+
+def check_data(data: Any) -> Dataset:
+    """A data set, or an `InputError`."""
+    checked: Dataset = check_kind(data, Dataset, "data", "an mvpi.offline.Dataset")
+    return checked
 
 
 class Batch(NamedTuple):
@@ -181,7 +186,7 @@ class Dataset:
         """
         from mvpi.offline.sources import read_run
 
-        return read_run(Path(directory))
+        return read_run(check_path(directory, "directory"))
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Dataset:
@@ -227,7 +232,7 @@ class Dataset:
 
     def batch(self, indices: npt.ArrayLike) -> Batch:
         """The transitions at `indices`, an array of row numbers of any shape."""
-        rows = np.asarray(indices)
+        rows = plain_array(indices, "indices")
         if rows.dtype.kind not in "iu":
             raise InputError(f"indices must be whole numbers, got {rows.dtype}")
         if rows.size and not (rows.min() >= 0 and rows.max() < len(self)):
@@ -251,6 +256,7 @@ class Dataset:
 
     def sample(self, rng: np.random.Generator, size: int) -> Batch:
         """`size` transitions drawn independently, each row as likely as any other."""
+        check_kind(rng, np.random.Generator, "rng", "a numpy.random.Generator")
         return self.batch(rng.integers(len(self), size=check_count(size, "size")))
 
     def pieces(self) -> Iterator[slice]:

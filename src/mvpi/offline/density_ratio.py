@@ -23,12 +23,13 @@ from typing import Any, Literal, Self, get_args
 import numpy as np
 import numpy.typing as npt
 
+from mvpi._checks import check_choice, check_count, check_number, real_array
 from mvpi.agents.settings import layer_sizes
 from mvpi.errors import Divergence, InputError, warn
-from mvpi.offline.dataset import Dataset
+from mvpi.offline.dataset import Dataset, check_data
 from mvpi.offline.pairs import Features, FinitePairs, PairBatch, Pairs, VectorPairs
 from mvpi.risk import Risk, as_risk
-from mvpi.stats import check_count, check_number, distribution
+from mvpi.stats import distribution
 
 Array = npt.NDArray[np.float64]
 Method = Literal["gradient-dice", "dual-dice", "gen-dice", "exact"]
@@ -118,8 +119,8 @@ class DensityRatio:
         penalty: float = 1.0,
         seed: int = 0,
     ) -> None:
-        if method not in get_args(Method):
-            raise InputError(f"method must be one of {', '.join(get_args(Method))}, got {method!r}")
+        check_data(data)
+        check_choice(method, "method", get_args(Method))
         self.discount = check_number(discount, "discount", at_least=0.0, at_most=1.0)
         if method == "dual-dice" and self.discount == 1.0:
             raise InputError(
@@ -252,8 +253,9 @@ def weighted_dual(data: Dataset, ratio: npt.ArrayLike, risk: Risk | float) -> We
     >>> weighted_dual(data, [0, 2, 1], risk=1.0)
     WeightedDual(y=0.3333333333333333, effective_size=1.8)
     """
+    check_data(data)
     y = as_risk(risk).dual(data.rewards, weights=ratio)
-    _warn_if_few(np.asarray(ratio, np.float64))
+    _warn_if_few(real_array(ratio, "ratio"))
     return WeightedDual(y, effective_size(ratio))
 
 
@@ -289,9 +291,7 @@ def warn_if_hardly_covered(estimator: DensityRatio, policy: Any) -> None:
 def _chosen_optimizer(optimizer: Optimizer | None, network: bool) -> Optimizer:
     if optimizer is None:
         return "adam" if network else "extragradient"
-    if optimizer not in get_args(Optimizer):
-        known = ", ".join(get_args(Optimizer))
-        raise InputError(f"optimizer must be one of {known}, got {optimizer!r}")
+    check_choice(optimizer, "optimizer", get_args(Optimizer))
     if network and optimizer == "extragradient":
         raise InputError("extragradient steps are for tables and features; networks take adam")
     return optimizer

@@ -33,12 +33,12 @@ import numpy as np
 import numpy.typing as npt
 
 from mvpi import stats
-from mvpi.offline.dataset import Dataset
+from mvpi._checks import check_count, check_number
+from mvpi.offline.dataset import Dataset, check_data
 from mvpi.offline.density_ratio import Method, density_ratio, effective_size, exact_ratio
 from mvpi.offline.fitted_q import fitted_q_mean
 from mvpi.offline.pairs import FinitePairs
 from mvpi.risk import Risk, as_risk
-from mvpi.stats import check_count, check_number
 
 Array = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
@@ -168,8 +168,10 @@ def evaluate(
     >>> round(found.mean, 6), round(found.fitted_q_mean, 6), round(found.effective_size, 6)
     (0.333333, 0.333333, 1.8)
     """
-    check_number(confidence, "confidence", above=0.0, at_most=1.0)
-    check_count(resamples, "resamples")
+    check_data(data)
+    discount = check_number(discount, "discount", at_least=0.0, at_most=1.0)
+    confidence = check_number(confidence, "confidence", above=0.0, at_most=1.0)
+    resamples = check_count(resamples, "resamples")
     ratio = density_ratio(data, policy, discount, method, steps=steps, seed=seed, **options)
     of_values = {name: options[name] for name in ("features", "hidden") if name in options}
     q_mean = None
@@ -181,7 +183,7 @@ def evaluate(
     else:
         drawn = _RatioKept(data, ratio, resamples, seed)
     rewards = np.asarray(data.rewards, np.float64)
-    return OfflineEvaluation(rewards, ratio, q_mean, float(confidence), drawn)
+    return OfflineEvaluation(rewards, ratio, q_mean, confidence, drawn)
 
 
 class _Resample(NamedTuple):

@@ -21,11 +21,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from mvpi._checks import check_count, check_number
 from mvpi.agents.settings import layer_sizes
 from mvpi.errors import Divergence, InputError
-from mvpi.offline.dataset import Dataset
+from mvpi.offline.dataset import Dataset, check_data
 from mvpi.offline.pairs import Acting, Features, FinitePairs, Pairs, VectorPairs
-from mvpi.stats import check_count, check_number, mean, variance
+from mvpi.stats import mean, variance
 
 Array = npt.NDArray[np.float64]
 Anything = npt.NDArray[Any]
@@ -60,16 +61,18 @@ def fitted_q_mean(
     >>> round(fitted_q_mean(data, policy=[1, 0], discount=0.5), 9)
     0.333333333
     """
-    check_number(discount, "discount", at_least=0.0, at_most=1.0)
+    check_data(data)
+    discount = check_number(discount, "discount", at_least=0.0, at_most=1.0)
     sizes = layer_sizes(hidden)
+    count = check_count(_STEPS if steps is None else steps, "steps")
+    seed = check_count(seed, "seed", at_least=0)
     if discount == 1.0:
         raise InputError("fitted-Q evaluation needs a discount below 1, got 1: values are sums")
     centre = mean(data.rewards)
     scale = max(variance(data.rewards) ** 0.5, 1e-12 * abs(centre)) or 1.0
     task = _Task(data, discount, centre, scale)
     if data.n_states is None and features is None:
-        count = check_count(_STEPS if steps is None else steps, "steps")
-        rng = np.random.default_rng(check_count(seed, "seed", at_least=0))
+        rng = np.random.default_rng(seed)
         excess = _of_network(task, policy, sizes, count, rng)
     elif features is None:
         excess = _of_table(task, FinitePairs(data), policy)

@@ -25,13 +25,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from mvpi._checks import check_callback, check_count, check_number
 from mvpi.errors import InputError, NoConvergence
 from mvpi.offline.budget import within_budget
-from mvpi.offline.dataset import Dataset
+from mvpi.offline.dataset import Dataset, check_data
 from mvpi.offline.density_ratio import DensityRatio, effective_size, warn_if_hardly_covered
 from mvpi.offline.pairs import FinitePairs
 from mvpi.risk import Risk, VarianceBudget, as_risk
-from mvpi.stats import check_count, check_number
 
 if TYPE_CHECKING:
     from mvpi.offline.pair_chain import PairChain
@@ -66,7 +66,7 @@ def learn(data: Dataset, risk: Risk | float, discount: float, **options: Any) ->
     `options` are those of `learn_finite`, or, for observations and actions that are vectors, of
     `mvpi.offline.td3_bc.learn_continuous`.
     """
-    if data.n_states is not None:
+    if check_data(data).n_states is not None:
         return learn_finite(data, risk, discount, **options)
     from mvpi.offline.td3_bc import learn_continuous
 
@@ -101,10 +101,12 @@ def learn_finite(
     >>> learn_finite(data, risk=2.0, discount=0.9)[0].round(3)
     array([0., 1.])
     """
+    check_data(data)
     measure = as_risk(risk)
     discount = check_number(discount, "discount", at_least=0.0, at_most=1.0)
-    check_count(iterations, "iterations")
-    check_number(tolerance, "tolerance", at_least=0.0)
+    iterations = check_count(iterations, "iterations")
+    tolerance = check_number(tolerance, "tolerance", at_least=0.0)
+    check_callback(on_iteration, "on_iteration")
     model = Model(data, discount)
     climb = partial(
         _climbed, model, iterations=iterations, tolerance=tolerance, on_iteration=on_iteration

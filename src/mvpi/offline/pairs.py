@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from mvpi._checks import check_function, plain_array, real_array
 from mvpi.errors import InputError
 from mvpi.offline.dataset import Dataset
 
@@ -114,10 +115,7 @@ class FinitePairs(Pairs):
         if hasattr(policy, "predict") or callable(policy):
             policy = _acting(policy)(self.data.first_state + np.arange(self._n_states))
             first_action = self.data.first_action
-        try:
-            table = np.asarray(policy)
-        except ValueError as error:
-            raise InputError(f"policy must be an array: {error}") from None
+        table = plain_array(policy, "policy")
         n = self._n_states
         if table.ndim not in (1, 2) or len(table) < n or table.dtype.kind not in "iuf":
             raise InputError(
@@ -281,12 +279,14 @@ class VectorPairs(Pairs):
                     "policy must return actions, got a tuple; for a model of Stable-Baselines3 "
                     "pass lambda s: model.predict(s)[0]"
                 )
-            array = np.asarray(chosen)
+            array = plain_array(chosen, "the actions of policy")
             if array.shape != (len(observations), *shape):
                 raise InputError(
                     f"policy must return actions of shape {(len(observations), *shape)} for as "
                     f"many observations, got {array.shape}"
                 )
+            if shape:
+                array = real_array(array, "the actions of policy")
             if shape and not np.isfinite(array).all():
                 raise InputError("policy must return finite actions, some are not")
             if shape:
@@ -365,8 +365,9 @@ class _Basis:
 
 
 def _checked_features(features: Features, observations: Anything, actions: Anything) -> Array:
+    check_function(features, "features")
     try:
-        rows = np.asarray(features(np.asarray(observations), np.asarray(actions)), np.float64)
+        rows = real_array(features(np.asarray(observations), np.asarray(actions)), "features")
     except (TypeError, ValueError) as error:
         if isinstance(error, InputError):
             raise
@@ -383,7 +384,7 @@ def _checked_features(features: Features, observations: Anything, actions: Anyth
 
 def _acting(policy: Any) -> Callable[[Anything], Any]:
     act: Any = getattr(policy, "predict", policy)
-    if not callable(act):
+    if not callable(act) or isinstance(policy, type):
         raise InputError(
             "policy must have a method predict(observations), or be a function of observations, "
             f"got {type(policy).__name__}"

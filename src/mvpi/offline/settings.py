@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+from mvpi._checks import check_choice, check_count, check_number
 from mvpi.agents.settings import TD3Settings, recorded
 from mvpi.errors import InputError
-from mvpi.stats import check_count, check_number
 
 RatioMethod = Literal["gen-dice", "gradient-dice", "dual-dice"]
 
@@ -54,9 +54,7 @@ class TD3BCSettings:
         checked["ratio_learning_rate"] = rate
         for name in ("ratio_every", "ratio_steps"):
             checked[name] = check_count(getattr(self, name), name)
-        if self.ratio_method not in get_args(RatioMethod):
-            known = ", ".join(get_args(RatioMethod))
-            raise InputError(f"ratio_method must be one of {known}, got {self.ratio_method!r}")
+        check_choice(self.ratio_method, "ratio_method", get_args(RatioMethod))
         for name, value in checked.items():
             object.__setattr__(self, name, value)
         check_multiple(self.ratio_every, "ratio_every", self.policy_delay)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import warnings
 import weakref
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,20 +14,32 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
+from mvpi._checks import check_count, shown
 from mvpi._storage.files import open_file
 from mvpi._storage.locks import lock
 from mvpi._storage.run_directory import LOCK
-from mvpi.errors import InputError
+from mvpi.errors import InputError, missing
 from mvpi.offline.dataset import Dataset
-from mvpi.stats import check_count
 
 if TYPE_CHECKING:
     import minari
 
 Anything = npt.NDArray[Any]
 
-_DAMAGE = (LookupError, ValueError, TypeError, RuntimeError, OSError, AssertionError)
-"""What Minari and h5py raise for a damaged file."""
+_DAMAGE = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    MemoryError,
+    OSError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
+"""What Minari and h5py raise for a damaged file, and for metadata that are no such."""
+_ROWS_AT_FIRST = 1 << 16
+"""Memory is taken for so many rows, and for more as they are read: metadata may say anything."""
 
 
 def read_minari(dataset: minari.MinariDataset | str) -> Dataset:
@@ -37,9 +51,11 @@ def read_minari(dataset: minari.MinariDataset | str) -> Dataset:
         steps, count = source.total_steps, source.total_episodes
     if steps < 1:
         raise InputError(f"the Minari data set {source.id} holds no transitions")
-    observations, following = seen.empty(steps), seen.empty(steps)
-    actions, starts = done.empty(steps), seen.empty(count)
-    rewards, terminations = np.empty(steps), np.empty(steps, np.bool_)
+    rows = min(steps, _ROWS_AT_FIRST)
+    observations, following = seen.empty(rows), seen.empty(rows)
+    actions, starts = done.empty(rows), seen.empty(count)
+    rewards, terminations = np.empty(rows), np.empty(rows, np.bool_)
+    columns = (observations, following, actions, rewards, terminations)
     at = 0
     with damage_told(source):
         for i, episode in enumerate(source):
@@ -48,6 +64,10 @@ def read_minari(dataset: minari.MinariDataset | str) -> Dataset:
             check_lengths(source, episode.id, vars(episode))
             if at > steps:
                 break
+            if at > len(rewards):
+                rows = min(steps, max(at, 2 * len(rewards)))
+                for column in columns:
+                    column.resize((rows, *column.shape[1:]), refcheck=False)
             states = seen.read(episode.observations)
             observations[now], following[now], starts[i] = states[:-1], states[1:], states[0]
             actions[now] = done.read(episode.actions)
@@ -101,9 +121,7 @@ def opened_minari(dataset: minari.MinariDataset | str) -> minari.MinariDataset:
     try:
         import minari
     except ImportError:
-        raise InputError(
-            "reading Minari data needs the package minari: pip install 'mvpi[offline]'"
-        ) from None
+        raise InputError(missing("reading Minari data", "minari", "offline")) from None
     if isinstance(dataset, minari.MinariDataset):
         return dataset
     if not isinstance(dataset, str):
@@ -111,13 +129,32 @@ def opened_minari(dataset: minari.MinariDataset | str) -> minari.MinariDataset:
             f"dataset must be a MinariDataset or the id of one, got {type(dataset).__name__}"
         )
     try:
+        _check_metadata(dataset)
         return minari.load_dataset(dataset)
     except _DAMAGE as error:
-        there = ", ".join(minari.list_local_datasets()) or "none"
+        there = "none"
+        with warnings.catch_warnings(), suppress(*_DAMAGE):  # other data sets may be damaged too
+            warnings.simplefilter("ignore")
+            there = ", ".join(minari.list_local_datasets()) or there
         raise InputError(
-            f"no Minari data set {dataset!r} can be read on this machine, there are: {there} "
+            f"no Minari data set {shown(dataset)} can be read on this machine, there are: {there} "
             f"({' '.join(str(error).split())[:120]})"
         ) from None
+
+
+def _check_metadata(dataset: str) -> None:
+    """What Minari believes: it numbers as many episodes as are announced, in memory."""
+    from minari.storage import get_dataset_path
+
+    data = Path(get_dataset_path(dataset)) / "data"
+    if not data.is_dir():
+        return  # Minari says so better
+    facts: Any = json.loads((data / "metadata.json").read_text())
+    if not isinstance(facts, dict):
+        raise ValueError(f"its metadata are {shown(facts)}, not names and values")
+    size = sum(file.stat().st_size for file in data.rglob("*") if file.is_file())
+    check_count(facts["total_episodes"], "total_episodes", at_least=0, at_most=size)
+    check_count(facts["total_steps"], "total_steps", at_least=0)
 
 
 class _Column:

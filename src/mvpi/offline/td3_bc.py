@@ -29,6 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 import mvpi
+from mvpi._checks import check_count, check_number, check_output
 from mvpi._storage.arrays import FORMAT
 from mvpi.agents.networks import MLP
 from mvpi.agents.policy import Deterministic
@@ -36,13 +37,13 @@ from mvpi.agents.settings import TD3Settings, make_settings
 from mvpi.agents.td3 import Batch, Networks, descend, excess, initial_networks, q, update_critics
 from mvpi.errors import Divergence, InputError
 from mvpi.offline.columns import bound
-from mvpi.offline.dataset import Dataset
+from mvpi.offline.dataset import Dataset, check_data
 from mvpi.offline.density_ratio import CoverageWarning, DensityRatio, weighted_dual
 from mvpi.offline.pairs import moments
 from mvpi.offline.settings import TD3BCSettings
 from mvpi.risk import Risk, VarianceBudget, learnable, risk_text
 from mvpi.spaces import BoxActions, FlatObservations, Spaces
-from mvpi.stats import check_count, check_number, mean, variance
+from mvpi.stats import mean, variance
 
 Array = npt.NDArray[np.float64]
 Row = dict[str, float | int | None]
@@ -144,7 +145,7 @@ class TD3BC:
         high: npt.ArrayLike | None = None,
         settings: TD3BCSettings | None = None,
     ) -> None:
-        if data.n_states is not None:
+        if check_data(data).n_states is not None:
             raise InputError(
                 f"observations must be vectors of floats, got {data}; for finite data use "
                 "mvpi.offline.learn_finite"
@@ -258,7 +259,7 @@ class TD3BC:
             "offline": self.settings.record(),
             "steps": self.updates,
         }
-        self.policy.save(Path(path), record)
+        self.policy.save(check_output(path), record)
 
     def _draw(self, updates: int) -> Batch:
         """Batches of the raw data, with rewards augmented."""

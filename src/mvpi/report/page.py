@@ -13,7 +13,7 @@ from importlib.resources import files
 from typing import Any
 
 import mvpi
-from mvpi.errors import InputError
+from mvpi.errors import InputError, missing
 from mvpi.report import words
 from mvpi.report.comparison import ZONE, Column, Comparison, Estimate
 from mvpi.report.groups import AgentRuns, Section, sections
@@ -93,9 +93,7 @@ def template() -> Any:
     try:
         from jinja2 import Environment, StrictUndefined
     except ImportError:
-        raise InputError(
-            "the report needs the package jinja2: pip install 'mvpi[report]'"
-        ) from None
+        raise InputError(missing("the report", "jinja2", "report")) from None
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )

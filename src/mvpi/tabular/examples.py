@@ -5,9 +5,12 @@ from __future__ import annotations
 import numpy as np
 from scipy.sparse import csr_array
 
+from mvpi._checks import check_count, check_number
+from mvpi.errors import InputError
 from mvpi.tabular.mdp import MDP
 
 FOUR_STATE_DISCOUNT = 0.7
+_MOST_TRANSITIONS = 10**8
 
 
 def four_state(discount: float = FOUR_STATE_DISCOUNT) -> MDP:
@@ -30,7 +33,10 @@ def random_sparse(
     states: int, actions: int = 4, successors: int = 5, discount: float = 0.99, seed: int = 0
 ) -> MDP:
     """Random successors, Dirichlet probabilities, standard normal rewards: it mixes fast."""
-    rng = np.random.default_rng(seed)
+    states, actions = check_count(states, "states"), check_count(actions, "actions")
+    successors = check_count(successors, "successors")
+    _check_size(states * actions * successors)
+    rng = np.random.default_rng(check_count(seed, "seed", at_least=0))
     pairs = states * actions
     columns = rng.integers(0, states, (pairs, successors), dtype=np.int32)
     probabilities = rng.dirichlet(np.ones(successors), pairs)
@@ -48,7 +54,12 @@ def grid_world(
     step costs 1 until the goal, which absorbs. With a `seed`, cells cost a random amount between
     0 and 2 instead.
     """
+    side = check_count(side, "side")
+    slip = check_number(slip, "slip", at_least=0.0, at_most=1.0)
+    if seed is not None:
+        seed = check_count(seed, "seed", at_least=0)
     n = side * side
+    _check_size(16 * n)
     cell = np.arange(n)
     row, column = np.divmod(cell, side)
     moves = [
@@ -73,6 +84,8 @@ def inventory(capacity: int, discount: float = 0.999) -> MDP:
     a day to hold. What is sold, hence the reward, depends on the next state. It mixes slowly:
     the stock changes by a few units a day.
     """
+    capacity = check_count(capacity, "capacity")
+    _check_size(20 * capacity)
     stock = np.arange(capacity + 1)
     order = np.array([0, 2, 5, 10])
     demand, chance = np.arange(5), np.array([0.1, 0.2, 0.3, 0.25, 0.15])
@@ -84,6 +97,14 @@ def inventory(capacity: int, discount: float = 0.999) -> MDP:
     sold = np.repeat(available.ravel(), per_transition) - table.indices
     rewards = 2.0 * sold - np.repeat(cost.ravel(), per_transition)
     return MDP.from_rows(table, rewards, discount)
+
+
+def _check_size(transitions: int) -> None:
+    if transitions > _MOST_TRANSITIONS:
+        raise InputError(
+            f"an example must have at most {_MOST_TRANSITIONS:.0e} transitions, this one has "
+            f"{transitions:.3e}; ask for a smaller one"
+        )
 
 
 def _rows(states: int, columns: np.ndarray, probabilities: np.ndarray) -> csr_array:

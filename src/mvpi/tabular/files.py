@@ -20,8 +20,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.sparse import csr_array
 
+from mvpi._checks import real_array
 from mvpi.errors import InputError
 from mvpi.npz import read_npz, write_npz
+from mvpi.tabular.sparse import check_pointers
 
 if TYPE_CHECKING:
     from mvpi.tabular.mdp import MDP
@@ -95,22 +97,7 @@ def _scalar(array: Any) -> Any:
 
 def _table(arrays: dict[str, Any]) -> csr_array:
     """The CSR table, with its index arrays checked before anything follows them."""
-    indptr, indices, data = arrays["indptr"], arrays["indices"], arrays["probabilities"]
-    for name, array, kinds in (
-        ("indptr", indptr, "iu"),
-        ("indices", indices, "iu"),
-        ("probabilities", data, "f"),
-    ):
-        if array.ndim != 1 or array.dtype.kind not in kinds:
-            raise InputError(
-                f"{name} must be one-dimensional numbers, got {array.dtype} of shape {array.shape}"
-            )
-    indptr, indices = indptr.astype(np.int64), indices.astype(np.int64)
-    pairs = len(indptr) - 1
-    if pairs < 1 or indptr[0] != 0 or indptr[-1] != len(indices) or (np.diff(indptr) < 0).any():
-        raise InputError(f"indptr must increase from 0 to {len(indices)}, the number of indices")
-    if len(data) != len(indices):
-        raise InputError(f"probabilities must be one per index: {len(indices)}, got {len(data)}")
+    data = real_array(arrays["probabilities"], "probabilities")
     rewards = arrays["rewards"]
     if rewards.ndim == 2:
         states = rewards.shape[0]
@@ -118,7 +105,8 @@ def _table(arrays: dict[str, Any]) -> csr_array:
         states = len(arrays["start"])
     else:
         raise InputError("start is needed to know the number of states")
-    if len(indices) and (indices.min() < 0 or indices.max() >= states):
-        wrong = indices[(indices < 0) | (indices >= states)][0]
-        raise InputError(f"indices must be states from 0 to {states - 1}, got {wrong}")
+    pairs = max(arrays["indptr"].size - 1, 1)
+    indptr, indices = check_pointers(arrays["indptr"], arrays["indices"], (pairs, states))
+    if data.shape != indices.shape:
+        raise InputError(f"probabilities must be one per index: {len(indices)}, got {data.shape}")
     return csr_array((data, indices, indptr), shape=(pairs, states))

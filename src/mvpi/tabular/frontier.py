@@ -17,13 +17,14 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from os import PathLike
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from mvpi._checks import check_callback, check_choice, check_count, check_number
 from mvpi.errors import InputError
-from mvpi.stats import check_number
 from mvpi.tabular.bellman import Actions
 from mvpi.tabular.exploration import Exploration, explore
 from mvpi.tabular.mdp import MDP
@@ -39,6 +40,8 @@ Array = npt.NDArray[np.float64]
 
 _PICTURE_TOLERANCE = 1e-3
 """The dominated part of the boundary is only drawn: to this accuracy, as a share of its width."""
+_MOST_POINTS = 10**6
+"""Of an edge, in a curve."""
 
 
 def frontier(
@@ -55,6 +58,7 @@ def frontier(
             may still lie, its best value is 0.
     """
     tolerance = check_number(tolerance, "tolerance", at_least=0.0)
+    check_callback(progress, "progress")
     core = reachable_core(mdp)
     polygon = explore(core.mdp, tolerance)
     polygon.begin_from_calmest(leftmost=True)
@@ -190,7 +194,8 @@ class Frontier:
 
     def curve(self, points_per_edge: int = 20) -> tuple[Array, Array]:
         """Means and variances along the whole boundary, dominated part included, by mean."""
-        shares = np.linspace(0.0, 1.0, points_per_edge)
+        points = check_count(points_per_edge, "points_per_edge", at_most=_MOST_POINTS)
+        shares = np.linspace(0.0, 1.0, points)
         m = np.concatenate([_between(g.left.point.m, g.right.point.m, shares) for g in self._gaps])
         q = np.concatenate([_between(g.left.point.q, g.right.point.q, shares) for g in self._gaps])
         polygon = self._polygon
@@ -198,7 +203,7 @@ class Frontier:
 
     def plot(
         self,
-        path: str | None = None,
+        path: str | PathLike[str] | None = None,
         *,
         spread: Literal["variance", "standard deviation"] = "variance",
         axes: Axes | None = None,
@@ -212,8 +217,7 @@ class Frontier:
         """
         from mvpi.tabular.frontier_plot import draw
 
-        if spread not in ("variance", "standard deviation"):
-            raise InputError(f"spread must be 'variance' or 'standard deviation', got {spread!r}")
+        check_choice(spread, "spread", ("variance", "standard deviation"))
         return draw(self, path, spread, axes)
 
     def __len__(self) -> int:

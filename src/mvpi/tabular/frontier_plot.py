@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+from os import PathLike
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import numpy.typing as npt
+
+from mvpi._checks import check_kind, check_output
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,15 +25,21 @@ _SEPARATION = 0.09
 
 def draw(
     frontier: Frontier,
-    path: str | None,
+    path: str | PathLike[str] | None,
     spread: Literal["variance", "standard deviation"],
     axes: Axes | None,
 ) -> Axes:
     """Spread against mean: the efficient part, the dominated part, marks and risk aversions."""
+    from matplotlib.axes import Axes
+    from matplotlib.backend_bases import FigureCanvasBase
     from matplotlib.figure import Figure
 
+    if path is not None:
+        formats = FigureCanvasBase.get_supported_filetypes()
+        path = check_output(path, endings=[f".{name}" for name in formats])
     if axes is None:
         axes = Figure(figsize=(8.0, 5.0), layout="constrained").subplots()
+    check_kind(axes, Axes, "axes", "Axes of matplotlib, or None for a new figure")
 
     def horizontal(variance: Array) -> Array:
         return variance if spread == "variance" else np.sqrt(variance)

@@ -20,9 +20,10 @@ import numpy.typing as npt
 from scipy.sparse import csr_array, issparse, vstack
 from scipy.sparse.csgraph import breadth_first_order
 
+from mvpi._checks import check_number, plain_array, real_array, shown
 from mvpi.errors import InputError
-from mvpi.stats import check_number
 from mvpi.tabular.chain import DIRECT_UP_TO, Chain, closed_classes, with_sorted_indices
+from mvpi.tabular.sparse import checked_csr
 
 if TYPE_CHECKING:
     import gymnasium
@@ -94,19 +95,19 @@ class MDP:
         The fastest way in for large models: nothing is rearranged. A next state may be stored
         more than once, with a reward of its own each; stored probabilities of 0 are left out.
         """
-        try:
-            matrix = csr_array(transitions, dtype=np.float64, copy=True)
-            matrix.check_format(full_check=True)
-        except (TypeError, ValueError) as error:
-            raise InputError(f"transitions must be a sparse matrix in CSR form: {error}") from None
+        if issparse(transitions):
+            matrix = checked_csr(transitions, "transitions")
+        else:
+            matrix = real_array(transitions, "transitions")
         if matrix.ndim != 2 or 0 in matrix.shape or matrix.shape[0] % matrix.shape[1]:
             raise InputError(
                 f"transitions must have shape (S * A, S) with row s * A + a, got {matrix.shape}"
             )
+        matrix = csr_array(matrix)
         pairs, n_states = matrix.shape
         n_actions = pairs // n_states
         _check_probabilities(matrix, n_actions, canonical=False)
-        values = _float_array(rewards, "rewards")
+        values = np.array(real_array(rewards, "rewards"))
         if values.shape not in ((n_states, n_actions), (matrix.nnz,)):
             raise InputError(
                 f"rewards must have shape {(n_states, n_actions)}, or one value per stored "
@@ -188,6 +189,12 @@ class MDP:
 
         Values may repeat; pass both to `risk.value` or to the functions of `mvpi.stats`.
         """
+        occupancy = real_array(occupancy, "occupancy")
+        if occupancy.shape != (self.n_states, self.n_actions):
+            raise InputError(
+                f"occupancy must have shape ({self.n_states}, {self.n_actions}), got "
+                f"{occupancy.shape}"
+            )
         if self.rewards.ndim == 2:
             return self.rewards.ravel(), occupancy.ravel()
         per_row = np.repeat(occupancy.ravel(), np.diff(self.transitions.indptr))
@@ -235,8 +242,13 @@ class MDP:
         return bandwidths(self.transitions)
 
     def policy_matrix(self, policy: Policy) -> csr_array:
-        """Transition probabilities between states, `(S, S)`, under a checked policy."""
+        """Transition probabilities between states, `(S, S)`, under a checked policy.
+
+        Actions are looked at again: compiled code follows them, wherever they lead.
+        """
         n, a = self.n_states, self.n_actions
+        if getattr(policy, "shape", None) != (n, a):
+            policy = self.checked_policy(policy)
         if policy.ndim == 1:
             rows = np.arange(n) * a + policy
             if n <= DIRECT_UP_TO:
@@ -255,10 +267,7 @@ class MDP:
 
     def checked_policy(self, policy: npt.ArrayLike) -> Policy:
         """`policy` as an `(S,)` array of actions or an `(S, A)` array of probabilities."""
-        try:
-            array = np.asarray(policy)
-        except ValueError as error:
-            raise InputError(f"policy must be an array: {error}") from None
+        array = plain_array(policy, "policy")
         if array.shape == (self.n_states,) and array.dtype.kind in "iu":
             wrong = np.flatnonzero((array < 0) | (array >= self.n_actions))
             if len(wrong):
@@ -269,7 +278,8 @@ class MDP:
             return array.astype(np.int64)
         if array.shape == (self.n_states, self.n_actions) and array.dtype.kind in "iuf":
             probabilities = array.astype(np.float64)
-            sums = probabilities.sum(axis=1)
+            with np.errstate(over="ignore"):
+                sums = probabilities.sum(axis=1)
             good = (probabilities >= 0).all(axis=1) & (np.abs(sums - 1) <= _SUM_TOLERANCE)
             if not good.all():
                 s = int(np.argmin(good))
@@ -301,7 +311,7 @@ def _transition_rows(transitions: npt.ArrayLike | Sequence[Any]) -> tuple[csr_ar
         )
     if isinstance(transitions, Sequence) and any(issparse(m) for m in transitions):
         return _interleaved(transitions, "transitions"), len(transitions)
-    dense = _float_array(transitions, "transitions")
+    dense = real_array(transitions, "transitions")
     if dense.ndim != 3 or dense.shape[0] != dense.shape[2]:
         hint = ""
         if dense.ndim == 3 and dense.shape[1] == dense.shape[2]:
@@ -325,18 +335,10 @@ def _interleaved(matrices: Sequence[Any], name: str) -> csr_array:
     for a, matrix in enumerate(matrices):
         if matrix.shape != (n, n) or n == 0:
             raise InputError(f"{name}[{a}] must have shape ({n}, {n}), got {matrix.shape}")
-    stacked = vstack([csr_array(m) for m in matrices], format="csr", dtype=np.float64)
+    rows = [checked_csr(m, f"{name}[{a}]") for a, m in enumerate(matrices)]
+    stacked = vstack(rows, format="csr")
     order = np.arange(n * len(matrices)).reshape(len(matrices), n).T.ravel()
     return csr_array(stacked[order])
-
-
-def _float_array(values: Any, name: str) -> Array:
-    try:
-        if np.iscomplexobj(values):
-            raise TypeError("they are complex")
-        return np.array(values, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{name} must be an array of numbers: {error}") from None
 
 
 def _check_probabilities(matrix: csr_array, n_actions: int, canonical: bool = True) -> None:
@@ -375,7 +377,7 @@ def _reward_values(rewards: Any, matrix: csr_array, shape: tuple[int, int]) -> A
             raise InputError(f"rewards[0] must have shape ({n}, {n}), got {rewards[0].shape}")
         _check_rewards(table.data)
     else:
-        table = _float_array(rewards, "rewards")
+        table = np.array(real_array(rewards, "rewards"))
         if table.shape not in ((n, a), (n, a, n)):
             raise InputError(
                 f"rewards must have shape ({n}, {a}) or ({n}, {a}, {n}), got {table.shape}"
@@ -404,7 +406,7 @@ def _checked_discount(discount: float) -> float:
         return check_number(discount, "discount", above=0.0, at_most=1.0)
     except InputError:
         raise InputError(
-            f"discount must be a number in (0, 1], got {discount!r}; 1 is the "
+            f"discount must be a number in (0, 1], got {shown(discount)}; 1 is the "
             "average-reward setting"
         ) from None
 
@@ -412,13 +414,14 @@ def _checked_discount(discount: float) -> float:
 def _checked_start(start: npt.ArrayLike | int | None, n: int) -> Array:
     if start is None:
         return np.full(n, 1.0 / n)
-    if isinstance(start, int | np.integer) and not isinstance(start, bool):
-        if not 0 <= start < n:
-            raise InputError(f"start must be a state from 0 to {n - 1}, got {start}")
+    given = plain_array(start, "start")
+    if given.ndim == 0 and given.dtype.kind in "iu":
+        if not 0 <= given < n:
+            raise InputError(f"start must be a state from 0 to {n - 1}, got {given}")
         point = np.zeros(n)
-        point[start] = 1.0
+        point[given] = 1.0
         return point
-    array = _float_array(start, "start")
+    array = real_array(given, "start")
     if array.shape != (n,):
         raise InputError(
             f"start must have shape ({n},), a probability per state, got {array.shape}"
@@ -426,7 +429,8 @@ def _checked_start(start: npt.ArrayLike | int | None, n: int) -> Array:
     if not np.isfinite(array).all() or (array < 0).any():
         s = int(np.argmax(~np.isfinite(array) | (array < 0)))
         raise InputError(f"start must be probabilities >= 0, start[{s}] is {array[s]}")
-    total = float(array.sum())
+    with np.errstate(over="ignore"):
+        total = float(array.sum())
     if abs(total - 1) > _SUM_TOLERANCE:
         raise InputError(f"start must sum to 1, got a sum of {total:.10g}")
     return array / total

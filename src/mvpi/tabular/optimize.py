@@ -18,9 +18,9 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from mvpi._checks import check_callback, check_number
 from mvpi.errors import InputError
 from mvpi.risk import Entropic, MeanVariance, Risk, VarianceBudget, as_risk
-from mvpi.stats import check_number
 from mvpi.tabular.dual_search import DualSearch
 from mvpi.tabular.exploration import Exploration, explore
 from mvpi.tabular.mdp import MDP
@@ -77,6 +77,7 @@ def optimize(
     (-1.380623, -1.380623, 1)
     """
     tolerance = check_number(tolerance, "tolerance", at_least=0.0)
+    check_callback(progress, "progress")
     core = reachable_core(mdp)
     solution = _optimum(core.mdp, as_risk(risk), tolerance, progress)
     return replace(solution, policy=core.lifted(solution.policy))

@@ -19,6 +19,7 @@ from typing import Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from mvpi._checks import check_count, check_function, check_number
 from mvpi.errors import InputError
 from mvpi.risk import Risk, VarianceBudget, as_risk
 from mvpi.tabular.mdp import MDP, Policy
@@ -85,6 +86,11 @@ def iterate(
         )
     """
     risk = as_risk(risk)
+    check_function(evaluate, "evaluate")
+    check_function(improve, "improve")
+    iterations = check_count(iterations, "iterations", at_least=0)
+    if type(tolerance) is not float or tolerance != -math.inf:
+        tolerance = check_number(tolerance, "tolerance")
     if isinstance(risk, VarianceBudget) and risk.risk_aversion == 0.0:
         raise InputError(
             "policy iteration works at a fixed risk aversion, which VarianceBudget leaves open: "
@@ -136,11 +142,11 @@ def policy_iteration(mdp: MDP, risk: Risk | float, policy: npt.ArrayLike | None 
     The trace of the solution never decreases; its `upper_bound` is infinite.
     """
     risk = as_risk(risk)
+    core = reachable_core(mdp)
     if policy is None:
         start: Policy = np.full((mdp.n_states, mdp.n_actions), 1.0 / mdp.n_actions)
     else:
         start = mdp.checked_policy(policy)
-    core = reachable_core(mdp)
     mdp, start = core.mdp, core.restricted(start)
     solves, paid = 0, 0.0
 

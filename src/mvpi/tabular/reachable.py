@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
+from mvpi._checks import check_kind
 from mvpi.tabular.chain import reached_from
 from mvpi.tabular.mdp import MDP, Policy
 
@@ -46,6 +47,7 @@ class Core:
 
 def reachable_core(mdp: MDP) -> Core:
     """The states of `mdp` that some sequence of actions leads to."""
+    check_kind(mdp, MDP, "mdp", "an mvpi.MDP, such as MDP(transitions, rewards)")
     n, a = mdp.n_states, mdp.n_actions
     starts = np.flatnonzero(mdp.start)
     if mdp.discount == 1.0 or len(starts) == n:
