@@ -6,6 +6,7 @@ unpacks to more than memory holds is refused before anything is unpacked.
 
 from __future__ import annotations
 
+import io
 import math
 import zipfile
 from collections.abc import Collection, Mapping
@@ -17,7 +18,7 @@ import numpy.typing as npt
 from numpy.lib import format as npy
 
 from mvpi._checks import check_output, check_path
-from mvpi._storage.files import open_file, replacing
+from mvpi._storage.files import open_file, replacing, short
 from mvpi.errors import InputError
 
 Anything = npt.NDArray[Any]
@@ -36,20 +37,21 @@ def read_npz(
     path: str | PathLike[str], known: Collection[str], *, written_by: str
 ) -> dict[str, Anything]:
     """The arrays of a file, all of which must be `known`; anything else is an `InputError`."""
-    try:
-        with open_file(check_path(path), "r") as file:
+    with _opened(path) as file:
+        try:
             if not zipfile.is_zipfile(file):
                 raise InputError(
                     f"{path} is not an .npz file; write one with {written_by} or numpy.savez"
                 )
             with zipfile.ZipFile(file) as archive:
                 _check_members(archive, known, path)
-                return {m.filename[:-4]: _read(archive, m) for m in archive.infolist()}
-    except InputError:
-        raise
-    except Exception as error:  # noqa: BLE001 - numpy and zipfile raise half a dozen kinds for a damaged file
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InputError(f"{path} cannot be read: {reason}") from None
+                members = archive.infolist()
+                return {member.filename[:-4]: _read(archive, member) for member in members}
+        except InputError:
+            raise
+        except Exception as error:  # noqa: BLE001 - numpy and zipfile raise half a dozen kinds for a damaged file
+            reason = short(error) or type(error).__name__
+            raise InputError(f"{path} cannot be read: {reason}") from None
 
 
 def _check_members(
@@ -92,3 +94,10 @@ def _read(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Anything:
     with archive.open(member) as stream:
         array: Anything = npy.read_array(stream, allow_pickle=False)
     return array
+
+
+def _opened(path: str | PathLike[str]) -> io.FileIO:
+    try:
+        return open_file(check_path(path), "r")
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from None

@@ -20,7 +20,7 @@ from victims import ANY, FILES, Abandoned, Case, Death, Server, Trap, trapped
 
 COUNT = 1_000
 _SECONDS = 600.0
-_KINDS = ("SIGKILL", "copy", "SIGTERM", "SIGINT")
+_KINDS = ("SIGKILL", "SIGKILL", "copy", "SIGTERM", "SIGINT")
 
 
 class _Signals(Trap):
@@ -78,7 +78,7 @@ def _until_done(
     told: list[str] = []
     out = top / f"{name}-{tally.attacks}"
     while len(told) < most:
-        kind = rng.choice(_KINDS[1:] if isinstance(case, Offline) else _KINDS)
+        kind = rng.choice(_KINDS[2:] if isinstance(case, Offline) else _KINDS)
         death = Death(rng.choice([FILES, ANY]), rng.randrange(1 + events // 4), rng.random())
         to = out.with_name(f"{out.name}+")
         try:

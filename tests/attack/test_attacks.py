@@ -8,10 +8,17 @@ from pathlib import Path
 
 import pytest
 
+HERE = Path(__file__).parent
 
-@pytest.mark.parametrize("kind", ["calls", "commands"])
-def test_a_few_attacks_are_withstood(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "path", [str(Path(__file__).parent), *sys.path])
-    tally = import_module(kind).run(60, seed=0)
+
+@pytest.mark.parametrize(
+    ("kind", "count"),
+    [("calls", 60), ("commands", 60), ("damaged", 32), ("files", 100), ("interrupts", 12)],
+)
+def test_a_few_attacks_are_withstood(
+    kind: str, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [str(HERE), str(HERE.parent / "agents"), *sys.path])
+    tally = import_module(kind).run(count, seed=0)
     assert tally.examples == []
-    assert tally.attacks == 60
+    assert tally.attacks == count
