@@ -25,7 +25,7 @@ from tally import Tally  # noqa: E402
 COUNT = 300
 
 HUGE = "1" + "0" * 400
-_NAMES = ("", "no-such", "a\0b", "\ud800", "[bold]x[/]", "x" * 5000, "a\nb", "🙂", "../..", "*")
+_NAMES = ("", "no-such", "a\0b", "\ud800", "[bold]x[/]", "x" * 5000, "a\nb", "🙂", "no/such", "*")
 _RISKS = (
     "cvar",
     "cvar:",
@@ -43,10 +43,10 @@ BAD = {
     "number": ("", "abc", "nan", "inf", "-inf", "1e400", "-1", "1+0j", "[red]", "1,5", HUGE),
     "share": ("", "abc", "nan", "inf", "-0.1", "1.5", "1e400", "(1)", "🙂"),
     "risk": (*_RISKS, "", "abc", "-1", "nan", "inf", "[0]", "1e400", HUGE, "a\nb", "x" * 5000),
-    "model": (*_NAMES, "text.npz", "empty.npz", ".", "pipe", "CartPole-v1", "None", "/"),
-    "run": (*_NAMES, "text.npz", ".", "pipe", "/", "half-run"),
+    "model": (*_NAMES, "text.npz", "empty.npz", ".", "pipe", "CartPole-v1", "None"),
+    "run": (*_NAMES, "text.npz", ".", "pipe", "half-run"),
     "data": (*_NAMES, "text.npz", "empty.npz", ".", "pipe", "half-run"),
-    "env": (*_NAMES, "a:b", "mvpi/Markowitz-v99", "mvpi/Markowitz"),
+    "env": (*_NAMES, "a:b", "mvpi/Markowitz-v99", "mvpi/"),
     "picture": ("", "x.txt", "x", "missing/x.png", ".", "pipe", "a\0b.png", "x" * 5000 + ".png"),
     "layers": ("", "abc", "0", "-1", "1.5", HUGE, "(4,4)"),
     "choice": ("", "abc", "None", "[x]", "🙂"),
@@ -143,7 +143,7 @@ def lines() -> Iterator[list[str]]:
         yield [*command, "--no-such-option", "1"]
         yield [*command, "one", "argument", "too", "many"]
         for option, kind in options.items():
-            if option and kind != "flag":
+            if option and kind not in ("flag", "layers"):  # no layers: linear
                 yield [*command, option]
             for value in BAD[kind]:
                 if (option, value) in _FINE:

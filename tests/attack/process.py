@@ -140,6 +140,7 @@ def _watch(event: str, arguments: tuple[Any, ...], scratch: Path, outside: list[
             continue
         name = os.path.abspath(os.fsdecode(path))  # noqa: PTH100 - a Path may refuse the name
         allowed = (f"{scratch}/", *(_TERMINALS if event == "open" else ()))
-        if not name.startswith(allowed) and not any(cache in name for cache in _CACHES):
+        inside = name == str(scratch) or name.startswith(allowed)
+        if not inside and not any(cache in name for cache in _CACHES):
             outside.append(f"{event} {name!r:.200}")
             raise WriteOutside(name)
