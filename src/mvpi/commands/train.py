@@ -25,6 +25,7 @@ from mvpi.agents.settings import (
 from mvpi.commands.display import number, print_json
 from mvpi.errors import InputError, missing
 from mvpi.risk import parse_risk
+from mvpi.rounding import Rounding
 
 if TYPE_CHECKING:
     from mvpi.agents.agent import Agent
@@ -164,8 +165,10 @@ def _summary(row: Row) -> str:
 
 
 def _pair(row: Row, name: str) -> str:
-    mean, variance = row[f"{name}_mean"], row[f"{name}_variance"]
-    return f"{number(mean or 0.0)} +- {number(math.sqrt(variance or 0.0))}"
+    mean, variance = row[f"{name}_mean"] or 0.0, row[f"{name}_variance"] or 0.0
+    rounding = Rounding(mean, variance)
+    spread = rounding.deviation(math.sqrt(variance))
+    return f"{number(rounding.level(mean))} +- {number(spread)}"
 
 
 @contextmanager
