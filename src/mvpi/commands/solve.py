@@ -117,6 +117,9 @@ def read_model(model: str, discount: float | None) -> MDP:
 @contextmanager
 def progress_display(task: str) -> Iterator[Progress]:
     """A line on standard error, shown once the work has lasted a while."""
+    from mvpi.commands.progress import COMPILING
+    from mvpi.compiled import while_compiling
+
     console = Console(stderr=True)
     status = console.status(f"{task} ...")
     timer = threading.Timer(_SHOWN_AFTER, status.start)
@@ -127,7 +130,8 @@ def progress_display(task: str) -> Iterator[Progress]:
 
     timer.start()
     try:
-        yield report
+        with while_compiling(lambda begins: status.update(COMPILING if begins else f"{task} ...")):
+            yield report
     finally:
         timer.cancel()
         timer.join()
