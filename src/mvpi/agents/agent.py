@@ -15,7 +15,7 @@ from mvpi._checks import check_callback, check_count, check_number, check_output
 from mvpi._storage.arrays import FORMAT
 from mvpi._storage.run_directory import Checkpoint, RunDirectory, begun
 from mvpi.agents.policy import Policy
-from mvpi.agents.run import OnRow, train
+from mvpi.agents.run import OnRow, tell_made_again, train
 from mvpi.agents.settings import SETTINGS, CommonSettings, make_settings, with_preset
 from mvpi.environment import Env, Made, Source, as_source
 from mvpi.envs import Task
@@ -159,6 +159,7 @@ class Agent(Generic[S]):
                 self._loaded = finished, steps
                 return
             learner = self._new_learner(directory.path, checkpoint)
+            tell_made_again(directory, self._steps_held(directory), learner.steps, "step")
             try:
                 directory.keep_rows(learner.steps, steps, self.settings.evaluation_every)
                 self._loaded, self._learner = None, learner
@@ -191,6 +192,13 @@ class Agent(Generic[S]):
         if directory.is_finished(steps, can_go_back=checkpoint is not None):
             return policy if record.get("steps") == steps else None
         return None
+
+    def _steps_held(self, directory: RunDirectory) -> int:
+        """How far the policy in the directory has learned."""
+        if not directory.policy.exists():
+            return 0
+        steps = Policy.load(directory.policy)[1].get("steps")
+        return steps if type(steps) is int else 0
 
     def _new_learner(self, *directory_and_checkpoint: Any) -> Any:
         return self.learner_type(

@@ -11,7 +11,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
 from mvpi._checks import check_number
 from mvpi.tabular import solve as solver

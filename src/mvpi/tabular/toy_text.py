@@ -82,7 +82,9 @@ def _opened(env: Any) -> tuple[str, Any]:
             warnings.simplefilter("ignore", DeprecationWarning)
             made = gymnasium.make(env)
     except Exception as error:  # noqa: BLE001 - whatever the maker of an environment raises
-        raise InputError(f"cannot make {env!r}: {' '.join(str(error).split())}") from None
+        from mvpi.envs import why_not_made
+
+        raise InputError(f"cannot make {env!r}: {why_not_made(env, error)}") from None
     made.close()
     return env, made.unwrapped
 
