@@ -20,7 +20,7 @@ from threadpoolctl import threadpool_limits
 from mvpi._storage.metrics import Row
 from mvpi._storage.run_directory import RunDirectory
 from mvpi.agents.learner import Learner
-from mvpi.errors import EnvironmentFailure
+from mvpi.errors import EnvironmentFailure, ResumeWarning, warn
 
 OnRow = Callable[[Row], None]
 
