@@ -42,6 +42,8 @@ class Learn:
     """Discount factor."""
     updates: int = 100_000
     """Updates of the networks in all; finite data need none."""
+    y: float | None = None
+    """The number in the augmented reward, where it is known; default: estimated from the data."""
     low: tuple[float, ...] | None = None
     """The smallest actions, a number or one per dimension; default: as the data say, or have."""
     high: tuple[float, ...] | None = None
@@ -69,7 +71,7 @@ class Learn:
         self._refuse_network_options()
         path = self.out / "policy.npz"
         finished = path.exists()
-        learn_finite_in(self.out, data, parse_risk(self.risk), self.discount)
+        learn_finite_in(self.out, data, parse_risk(self.risk), self.discount, self.y)
         policy = policy_in(path)
         if self.json:
             facts = _last_row(self.out, "iterations")
@@ -100,6 +102,7 @@ class Learn:
             data,
             parse_risk(self.risk),
             self.discount,
+            y=self.y,
             seed=self.seed,
             low=self.low,
             high=self.high,
@@ -111,8 +114,7 @@ class Learn:
         if self.json:
             print_json({"out": str(self.out), **last})
             return
-        y = number(last["y"] or 0.0)
-        console.print(f"Learned {last['updates']} updates in {self.out}; y = {y}.")
+        console.print(f"Learned {last['updates']} updates in {self.out}; {_y_text(last, data)}.")
 
 
 @dataclass(frozen=True)
@@ -243,6 +245,14 @@ def _last_row(out: Path, count: str) -> Row:
     if last.get(count) is None:
         raise InputError(f"{out / 'metrics.csv'} is damaged: it has no complete last row")
     return {**last, count: int(last[count] or 0)}
+
+
+def _y_text(row: Row, data: Dataset) -> str:
+    """`y`, its interval if there is one, and what the data earn."""
+    low, high = row.get("y_low"), row.get("y_high")
+    within = "" if low is None or high is None else f" ({number(low)} to {number(high)})"
+    earned = number(float(data.rewards.mean()))
+    return f"y = {number(row['y'] or 0.0)}{within}, mean reward of the data {earned}"
 
 
 def _estimates(

@@ -27,7 +27,7 @@ from mvpi.agents.run import RunDirectory
 from mvpi.errors import InputError
 from mvpi.npz import write_npz
 from mvpi.offline.dataset import Dataset
-from mvpi.offline.learn import Iteration, Model, learn_finite
+from mvpi.offline.learn import Iteration, Model, at_given_y, learn_finite
 from mvpi.offline.td3_bc import TD3BC, OnRow, Row
 from mvpi.risk import Risk, VarianceBudget, risk_text
 from mvpi.stats import check_count, check_number
@@ -65,23 +65,29 @@ def learn_in(out: str | Path, learner: TD3BC, updates: int, on_row: OnRow | None
     return learner
 
 
-def learn_finite_in(out: str | Path, data: Dataset, risk: Risk, discount: float) -> None:
+def learn_finite_in(
+    out: str | Path, data: Dataset, risk: Risk, discount: float, y: float | None = None
+) -> None:
     """Learn a policy from finite data, unless the directory holds it already."""
+    at_given_y(risk, y)  # nothing is written if that cannot be
     check_number(discount, "discount", at_least=0.0, at_most=1.0)
     policy = Path(out) / "policy.npz"
     if policy.exists() and not (Path(out) / "config.json").exists():
         raise InputError(f"{policy} does not say how it was learned; use another directory")
     sizes = {"states": data.n_states, "actions": data.n_actions}
-    directory = RunDirectory(Path(out), _config("finite", data, risk, discount) | sizes)
+    config = _config("finite", data, risk, discount, y) | sizes
+    directory = RunDirectory(Path(out), config)
     try:
         if not policy.exists():
             directory.metrics.unlink(missing_ok=True)  # of a run that was killed
-            write_npz(policy, {"policy": _learned(directory, data, risk, discount)})
+            write_npz(policy, {"policy": _learned(directory, data, risk, discount, y)})
     finally:
         directory.close()
 
 
-def _learned(directory: RunDirectory, data: Dataset, risk: Risk, discount: float) -> Any:
+def _learned(
+    directory: RunDirectory, data: Dataset, risk: Risk, discount: float, y: float | None
+) -> Any:
     """The policy, with the iterations in the metrics; those for a budget are of other risks."""
     iterations = 0
 
@@ -91,9 +97,10 @@ def _learned(directory: RunDirectory, data: Dataset, risk: Risk, discount: float
             directory.add_row(_row(iterations, found))
         iterations += 1
 
-    policy = learn_finite(data, risk, discount, on_iteration=keep)
+    policy = learn_finite(data, risk, discount, y=y, on_iteration=keep)
     model = Model(data, discount)
-    directory.add_row(_row(iterations, model.judged(policy, model.visits(policy), risk)))
+    found = model.judged(policy, model.visits(policy), at_given_y(risk, y))
+    directory.add_row(_row(iterations, found))
     return policy
 
 
@@ -108,8 +115,11 @@ def _updates_in(directory: RunDirectory) -> int:
     return max((int(row.get("updates") or 0) for row in rows), default=0)
 
 
-def _config(algorithm: str, data: Dataset, risk: Risk, discount: float) -> dict[str, Any]:
+def _config(
+    algorithm: str, data: Dataset, risk: Risk, discount: float, y: float | None
+) -> dict[str, Any]:
     """What determines the result, but for the settings of the algorithm."""
+    given = {} if y is None else {"y": float(y)}  # a run without it is one of before there was any
     return {
         "format": FORMAT,
         "mvpi": mvpi.__version__,
@@ -117,12 +127,14 @@ def _config(algorithm: str, data: Dataset, risk: Risk, discount: float) -> dict[
         "data": {"rows": len(data), "fingerprint": data.fingerprint()},
         "discount": discount,
         "risk": risk_text(risk),
+        **given,
     }
 
 
 def _network_config(learner: TD3BC) -> dict[str, Any]:
     settings, box = asdict(learner.settings), learner.box
-    return _config("td3-bc", learner.data, learner.risk, learner.ratio.discount) | {
+    facts = (learner.data, learner.risk, learner.ratio.discount, learner.given_y)
+    return _config("td3-bc", *facts) | {
         "seed": learner.seed,
         "low": box.low.tolist(),
         "high": box.high.tolist(),
