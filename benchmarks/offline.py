@@ -2,6 +2,7 @@
 
     python benchmarks/offline.py                    the tasks; takes hours
     python benchmarks/offline.py --parts scale      memory and time against the size of the data
+    python benchmarks/offline.py --parts y          `y` of what was learned, against the truth
 
     tasks    transitions of random actions and of snapshots of MVPI-TD3 in training are collected
              once; then policies are learned from them at every risk, and by cloning (alpha = 0),
@@ -9,6 +10,9 @@
              evaluated in the environment itself.
     scale    opening a data set that is mapped from files, 1,000 updates and one estimate of `y`:
              seconds, and the most memory beyond the mapped files
+    y        policies are learned from the same kind of data; `y` of the final one and its interval
+             stand beside the mean reward in the environment itself, of the discounted steps of
+             episodes from resets, and beside what one GenDICE network makes of it
 
 A measurement is a process of its own, bound to one core. Rows go to a CSV file as they are
 measured; those that are there already are not measured again, nor are data collected again.
@@ -42,7 +46,7 @@ from mvpi.offline import CoverageWarning, Dataset
 
 # JAX is imported in the process that needs it.
 
-Part = Literal["tasks", "scale"]
+Part = Literal["tasks", "scale", "y"]
 Anything = npt.NDArray[Any]
 
 COLUMNS = ("observations", "actions", "rewards", "next_observations", "terminations", "starts")
@@ -79,12 +83,18 @@ class Config:
     discount: float = 0.99
     alpha: float = 2.5
     updates: int = 100_000
+    hidden: tuple[int, ...] = (256, 256)
+    """Layers of actor and critics."""
+    learning_rate: float = 3e-4
+    """Of these."""
     online_steps: int = 100_000
     """Steps of training of the on-line agent."""
     random_steps: int = 10_000
     """Of which, for all agents, so many at first with random actions."""
     episodes: int = 50
     """Episodes of the evaluation."""
+    longest: int = 1_000
+    """Steps of an episode that `y` is compared with, where it does not end before."""
     seeds: int = 3
     sizes: tuple[int, ...] = (100_000, 1_000_000, 10_000_000)
     """Transitions of the data that are scaled."""
@@ -200,6 +210,42 @@ def collect(task: str, directory: Path, config: Config) -> None:
     env.close()
 
 
+def live_mean(policy: Any, key: Key, config: Config) -> tuple[float, float]:
+    """The mean reward of a discounted step before the end of an episode, and its standard error."""
+    env = Task(key.task)().unwrapped  # a time limit is no end
+    sums = np.zeros((config.episodes, 2))
+    for episode, total in enumerate(sums):
+        s, _ = env.reset(seed=10_000 * (key.seed + 1) + episode)
+        weight, over, steps = 1.0, False, 0
+        while not over and steps < config.longest:
+            s, r, over, _, _ = env.step(policy.predict(s))
+            total += weight * np.array([float(r), 1.0])
+            weight, steps = weight * config.discount, steps + 1
+    env.close()
+    mean = float(sums[:, 0].sum() / sums[:, 1].sum())
+    off = (sums[:, 0] - mean * sums[:, 1]) / sums[:, 1].mean()
+    return mean, float(off.std(ddof=1) / np.sqrt(len(off)))
+
+
+def against_truth(key: Key, directory: Path, config: Config) -> dict[str, float]:
+    """`y` as it is reported, the truth, and what else could have been reported."""
+    from mvpi.offline import density_ratio, weighted_dual
+
+    if not directory.exists():
+        collect(key.task, directory, config)
+    policy, said = learned(key, directory, config)
+    data = opened(directory)
+    ratio = density_ratio(data, policy, config.discount, "gen-dice", steps=5_000, seed=key.seed)
+    truth, error = live_mean(policy, key, config)
+    return {
+        "truth": truth,
+        "error of truth": error,
+        **said,
+        "y by gen-dice": weighted_dual(data, ratio, key.risk).y,
+        "mean of data": float(data.rewards.mean()),
+    }
+
+
 def learned(key: Key, directory: Path, config: Config) -> tuple[Any, dict[str, float]]:
     """The policy that a method finds, and what else it says."""
     if key.method == ONLINE:
@@ -218,12 +264,15 @@ def learned(key: Key, directory: Path, config: Config) -> tuple[Any, dict[str, f
         seed=key.seed,
         low=box.low,
         high=box.high,
+        hidden=config.hidden,
+        learning_rate=config.learning_rate,
         alpha=0.0 if key.method == CLONE else config.alpha,
         on_row=rows.append,
     )
     last = rows[-1]
     seen = {f"{name} by ratio": last[name] for name in ("reward_mean", "reward_variance")}
-    return policy, seen | {"effective_size": last["effective_size"]}
+    named = ("effective_size", "y", "y_low", "y_high", "fitted_q_mean")
+    return policy, seen | {name: last[name] for name in named}
 
 
 def on_task(key: Key, directory: Path, config: Config) -> dict[str, float]:
@@ -334,6 +383,9 @@ def wanted(config: Config) -> Iterator[Key]:
             yield Key("tasks", task, CLONE, 0.0, seed)
             for method, risk in product((OFFLINE, ONLINE), config.risks):
                 yield Key("tasks", task, method, risk, seed)
+    if "y" in config.parts:
+        for task, risk, seed in product(config.tasks, config.risks, range(config.seeds)):
+            yield Key("y", task, OFFLINE, risk, seed)
     if "scale" in config.parts:
         for size in config.sizes:
             yield Key("scale", str(size), OFFLINE, 1.0, 0)
@@ -341,7 +393,8 @@ def wanted(config: Config) -> Iterator[Key]:
 
 def measure(key: Key, config: Config) -> list[Row]:
     directory = config.data.resolve() / key.task.replace("/", "-")
-    job = partial(on_task if key.part == "tasks" else at_scale, key, directory, config)
+    jobs = {"tasks": on_task, "scale": at_scale, "y": against_truth}
+    job = partial(jobs[key.part], key, directory, config)
     found: dict[str, float] = in_process(chosen("one"), job)
     return [Row(**vars(key), measure=name, value=value) for name, value in found.items()]
 
@@ -375,6 +428,20 @@ def task_table(rows: list[Row], task: str) -> Table:
     return table
 
 
+def y_table(rows: list[Row], task: str) -> Table:
+    table = Table(title=f"{task}: y, and the mean reward that it should be")
+    names = ("truth", "error of truth", "y", "y_low", "y_high", "y by gen-dice", "fitted_q_mean")
+    for heading in ("risk", "seed", *(name.replace("_", " ") for name in names), "covered"):
+        table.add_column(heading, justify="right")
+    keys = {row.key for row in rows if (row.part, row.task) == ("y", task)}
+    for key in sorted(keys, key=lambda key: (key.risk, key.seed)):
+        found = {row.measure: row.value for row in rows if row.key == key}
+        covered = found["y_low"] <= found["truth"] <= found["y_high"]
+        shown = (f"{found[name]:.3f}" for name in names)
+        table.add_row(f"{key.risk:g}", str(key.seed), *shown, "yes" if covered else "no")
+    return table
+
+
 def scale_table(rows: list[Row]) -> Table:
     table = Table(title=f"Seconds to open, to start, of {TIMED_UPDATES:,} updates, of an estimate")
     names = (*STAGES, "MB unmapped", "MB of files")
@@ -397,6 +464,9 @@ def main(config: Config) -> None:
     if "tasks" in config.parts:
         for task in config.tasks:
             console.print(task_table(rows, task))
+    if "y" in config.parts:
+        for task in config.tasks:
+            console.print(y_table(rows, task))
     if "scale" in config.parts:
         console.print(scale_table(rows))
 

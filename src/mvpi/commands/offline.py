@@ -41,6 +41,8 @@ class Learn:
     """Discount factor."""
     updates: int = 100_000
     """Updates of the networks in all; finite data need none."""
+    y: float | None = None
+    """The number in the augmented reward, where it is known; default: estimated from the data."""
     low: tuple[float, ...] | None = None
     """The smallest actions, a number or one per dimension; default: as the data say, or have."""
     high: tuple[float, ...] | None = None
@@ -68,7 +70,7 @@ class Learn:
         self._refuse_network_options()
         path = self.out / "policy.npz"
         finished = path.exists()
-        learn_finite_in(self.out, data, parse_risk(self.risk), self.discount)
+        learn_finite_in(self.out, data, parse_risk(self.risk), self.discount, self.y)
         policy = policy_in(path)
         if self.json:
             facts = _last_row(self.out, "iterations")
@@ -99,6 +101,7 @@ class Learn:
             data,
             parse_risk(self.risk),
             self.discount,
+            y=self.y,
             seed=self.seed,
             low=self.low,
             high=self.high,
@@ -119,7 +122,9 @@ class Learn:
         if self.json:
             print_json({"out": str(self.out), **last})
             return
-        console.print(f"{_summary(last)}\nrun directory: {self.out}", soft_wrap=True)
+        earned = number(float(data.rewards.mean()))
+        said = f"{_summary(last)}, mean reward of the data {earned}"
+        console.print(f"{said}\nrun directory: {self.out}", soft_wrap=True)
 
 
 @dataclass(frozen=True)
@@ -254,8 +259,11 @@ def _last_row(out: Path, count: str) -> Row:
 
 
 def _summary(row: Row) -> str:
+    """`y`, its interval if there is one, and how much of the data the policy is judged by."""
     y, size = (number(row.get(name) or 0.0) for name in ("y", "effective_size"))
-    return f"update {row['updates']:.0f}: y = {y}, effective size {size}"
+    low, high = row.get("y_low"), row.get("y_high")
+    within = "" if low is None or high is None else f" ({number(low)} to {number(high)})"
+    return f"update {row['updates']:.0f}: y = {y}{within}, effective size {size}"
 
 
 def _estimates(

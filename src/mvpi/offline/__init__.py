@@ -12,6 +12,7 @@ from mvpi.offline.density_ratio import (
 from mvpi.offline.evaluation import OfflineEvaluation, evaluate
 from mvpi.offline.fitted_q import fitted_q_mean
 from mvpi.offline.learn import Iteration, learn, learn_finite
+from mvpi.offline.policy_dual import PolicyDual, policy_dual
 from mvpi.offline.relabel import relabel
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "DensityRatio",
     "Iteration",
     "OfflineEvaluation",
+    "PolicyDual",
     "WeightedDual",
     "density_ratio",
     "effective_size",
@@ -28,6 +30,7 @@ __all__ = [
     "fitted_q_mean",
     "learn",
     "learn_finite",
+    "policy_dual",
     "relabel",
     "weighted_dual",
 ]

@@ -38,7 +38,7 @@ Optimizer = Literal["extragradient", "sgd", "adam"]
 _RATES = {"extragradient": 0.7, "sgd": 0.01, "adam": 1e-3}
 _ROWS_TOGETHER = 1 << 15
 """Rows drawn for the updates of one compiled call."""
-_FEWEST_ROWS, _SMALLEST_SHARE = 10.0, 0.01
+_FEWEST_ROWS, SMALLEST_SHARE = 10.0, 0.01
 """An effective size below these is worth a warning."""
 _LARGEST_LACK = 0.001
 """Share of a policy's steps for which the data have no transitions, before it is worth one."""
@@ -255,8 +255,9 @@ def weighted_dual(data: Dataset, ratio: npt.ArrayLike, risk: Risk | float) -> We
     """
     check_data(data)
     y = as_risk(risk).dual(data.rewards, weights=ratio)
-    _warn_if_few(real_array(ratio, "ratio"))
-    return WeightedDual(y, effective_size(ratio))
+    effective = effective_size(real_array(ratio, "ratio"))
+    warn_if_few(effective, len(data))
+    return WeightedDual(y, effective)
 
 
 def effective_size(ratio: npt.ArrayLike) -> float:
@@ -285,7 +286,7 @@ def warn_if_hardly_covered(estimator: DensityRatio, policy: Any) -> None:
     if lack > _LARGEST_LACK:
         what = f"the data have no transitions for {lack:.1%} of what the policy does"
         _warn(what)
-    _warn_if_few(estimator.ratio())
+    warn_if_few(effective_size(estimator.ratio()), len(estimator.data))
 
 
 def _chosen_optimizer(optimizer: Optimizer | None, network: bool) -> Optimizer:
@@ -297,12 +298,11 @@ def _chosen_optimizer(optimizer: Optimizer | None, network: bool) -> Optimizer:
     return optimizer
 
 
-def _warn_if_few(ratio: Array) -> None:
-    effective = effective_size(ratio)
-    needed = max(_SMALLEST_SHARE * ratio.size, min(_FEWEST_ROWS, 0.5 * ratio.size))
+def warn_if_few(effective: float, rows: int) -> None:
+    """A `CoverageWarning` if so many rows of the data are worth few of the policy's own."""
+    needed = max(SMALLEST_SHARE * rows, min(_FEWEST_ROWS, 0.5 * rows))
     if effective < needed:
-        what = f"{ratio.size} transitions are worth {effective:.1f} of the policy's own"
-        _warn(what)
+        _warn(f"{rows} transitions are worth {effective:.1f} of the policy's own")
 
 
 def _warn(what: str) -> None:

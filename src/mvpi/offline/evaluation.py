@@ -34,6 +34,7 @@ import numpy.typing as npt
 
 from mvpi import stats
 from mvpi._checks import check_count, check_number
+from mvpi.offline.blocks import episode_blocks
 from mvpi.offline.dataset import Dataset, check_data
 from mvpi.offline.density_ratio import Method, density_ratio, effective_size, exact_ratio
 from mvpi.offline.fitted_q import fitted_q_mean
@@ -45,9 +46,6 @@ Indices = npt.NDArray[np.int64]
 Interval = tuple[float, float]
 Statistic = Callable[[Array, Array], float]
 """Of rewards and their weights, like those in `mvpi.stats`."""
-
-_FEWEST_BLOCKS = 100
-"""Episodes are cut where there are not as many."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -251,7 +249,11 @@ class _RatioKept(_Resamples):
         rewards = np.asarray(data.rewards, np.float64)
         order = np.argsort(rewards, kind="stable")
         self._seed, self._count = seed, resamples
-        self._block, self._ratio, self.rewards = _blocks(data)[order], ratio[order], rewards[order]
+        self._block, self._ratio, self.rewards = (
+            episode_blocks(data)[order],
+            ratio[order],
+            rewards[order],
+        )
 
     def __iter__(self) -> Iterator[_Resample]:
         rng = np.random.default_rng([self._seed, 0])
@@ -279,22 +281,3 @@ def _kinds(transition: Indices, rewards: Array) -> tuple[Indices, Indices, Indic
     new[1:] |= np.diff(rewards[order]) != 0
     first = order[new]
     return transition[first], first, np.diff(np.append(np.flatnonzero(new), len(order)))
-
-
-def _blocks(data: Dataset) -> Indices:
-    """The number of every row's episode: it goes on while rows begin where the last one led to.
-
-    Long episodes are cut, so that there are some blocks to weigh.
-    """
-    begins = np.ones(len(data), np.bool_)
-    for piece in data.pieces():
-        now, before = slice(max(1, piece.start), piece.stop), slice(max(1, piece.start) - 1, None)
-        seen = np.asarray(data.observations[now])
-        led_to = np.asarray(data.next_observations[before][: len(seen)])
-        moved = (seen != led_to).reshape(len(seen), -1).any(axis=1)
-        begins[now] = moved | data.terminations[before][: len(seen)]
-    episode = np.cumsum(begins) - 1
-    longest = max(1, len(data) // _FEWEST_BLOCKS)
-    inside = np.arange(len(data)) - np.flatnonzero(begins)[episode]
-    begins |= inside % longest == 0
-    return np.cumsum(begins) - 1

@@ -32,9 +32,9 @@ Array = npt.NDArray[np.float64]
 Anything = npt.NDArray[Any]
 
 _STEPS = 10_000
-_BATCH = 256
-_RATE = 1e-3
-_ROWS_TOGETHER = 1 << 15
+BATCH = 256
+RATE = 1e-3
+ROWS_TOGETHER = 1 << 15
 """Rows drawn for the updates of one compiled call."""
 _STARTS = 1 << 12
 """Starts are repeated to be that many at least: a policy may draw its actions."""
@@ -68,9 +68,7 @@ def fitted_q_mean(
     seed = check_count(seed, "seed", at_least=0)
     if discount == 1.0:
         raise InputError("fitted-Q evaluation needs a discount below 1, got 1: values are sums")
-    centre = mean(data.rewards)
-    scale = max(variance(data.rewards) ** 0.5, 1e-12 * abs(centre)) or 1.0
-    task = _Task(data, discount, centre, scale)
+    task = Task.of(data, discount)
     if data.n_states is None and features is None:
         rng = np.random.default_rng(seed)
         excess = _of_network(task, policy, sizes, count, rng)
@@ -79,10 +77,10 @@ def fitted_q_mean(
     else:
         kind = FinitePairs if data.n_states is not None else VectorPairs
         excess = _of_features(task, kind(data, features), policy)
-    return centre + scale * excess
+    return task.raw(excess)
 
 
-class _Task(NamedTuple):
+class Task(NamedTuple):
     """Rewards count as `(r - centre) / scale`."""
 
     data: Dataset
@@ -90,11 +88,21 @@ class _Task(NamedTuple):
     centre: float
     scale: float
 
+    @classmethod
+    def of(cls, data: Dataset, discount: float) -> Task:
+        centre = mean(data.rewards)
+        scale = max(variance(data.rewards) ** 0.5, 1e-12 * abs(centre)) or 1.0
+        return cls(data, discount, centre, scale)
+
     def scaled(self, rewards: Anything) -> Array:
         return np.asarray((rewards.astype(np.float64) - self.centre) / self.scale)
 
+    def raw(self, mean: float) -> float:
+        """The mean reward that a mean of scaled ones stands for."""
+        return self.centre + self.scale * mean
 
-def _of_table(task: _Task, pairs: FinitePairs, policy: Any) -> float:
+
+def _of_table(task: Task, pairs: FinitePairs, policy: Any) -> float:
     """Ended episodes start anew, which makes the divisor `1 / (1 - gamma)` and leaves the quotient
     as it is."""
     from mvpi.offline.pair_chain import PairChain
@@ -104,7 +112,7 @@ def _of_table(task: _Task, pairs: FinitePairs, policy: Any) -> float:
     return PairChain(pairs.whole(pairs.checked(policy)), task.discount).mean(rewards)
 
 
-def _of_features(task: _Task, pairs: Pairs, policy: Any) -> float:
+def _of_features(task: Task, pairs: Pairs, policy: Any) -> float:
     """`Q = features . w` with `E[features (Q - r - gamma Q')] = 0`: least squares (LSTD)."""
     batch, data = pairs.whole(pairs.checked(policy)), task.data
     x, following = (np.asarray(x, np.float64) for x in (batch.x, batch.following))
@@ -120,9 +128,29 @@ def _of_features(task: _Task, pairs: Pairs, policy: Any) -> float:
 
 
 def _of_network(
-    task: _Task, policy: Any, hidden: tuple[int, ...], steps: int, rng: np.random.Generator
+    task: Task, policy: Any, hidden: tuple[int, ...], steps: int, rng: np.random.Generator
 ) -> float:
     """`(1 - gamma) Q` of both rewards is what the two outputs of a network are."""
+    data, discount = task.data, task.discount
+    pairs = VectorPairs(data)
+    acting = pairs.checked(policy)
+    state = initial_state(rng, pairs.size, hidden)
+    follow = min(1.0, max(0.005, _HORIZONS / ((1.0 - discount) * steps)))
+    together = max(1, ROWS_TOGETHER // BATCH)
+    for done in range(0, steps, together):
+        count = min(together, steps - done)
+        batches = _drawn(task, pairs, acting, rng, count)
+        rates = RATE * (1.0 - (done + np.arange(count)) / steps)
+        state = compiled_updates()(state, batches, rates, discount, follow)
+    total, often = np.zeros(2), -(-_STARTS // len(data.starts))
+    for i in range(0, len(data.starts), ROWS_TOGETHER):
+        s = np.repeat(data.starts[i : i + ROWS_TOGETHER], often, axis=0)
+        total += np.asarray(state[1](pairs.inputs(s, acting(s))), np.float64).sum(axis=0)
+    return _quotient(total / (often * len(data.starts)))
+
+
+def initial_state(rng: np.random.Generator, size: int, hidden: tuple[int, ...]) -> Any:
+    """A random network, its target, and the moments of Adam."""
     import equinox as eqx
     import jax
     import jax.numpy as jnp
@@ -130,27 +158,12 @@ def _of_network(
 
     from mvpi.agents.networks import MLP
 
-    data, discount = task.data, task.discount
-    pairs = VectorPairs(data)
-    acting = pairs.checked(policy)
-    net = MLP.random(rng, pairs.size, *hidden, 2)
+    net = MLP.random(rng, size, *hidden, 2)
     net = eqx.tree_at(lambda n: n.biases[-1], net, jnp.array([0.0, 1.0]))
-    state = (net, jax.tree.map(jnp.copy, net), optax.scale_by_adam().init(net))
-    follow = min(1.0, max(0.005, _HORIZONS / ((1.0 - discount) * steps)))
-    together = max(1, _ROWS_TOGETHER // _BATCH)
-    for done in range(0, steps, together):
-        count = min(together, steps - done)
-        batches = _drawn(task, pairs, acting, rng, count)
-        rates = _RATE * (1.0 - (done + np.arange(count)) / steps)
-        state = _compiled_updates()(state, batches, rates, discount, follow)
-    total, often = np.zeros(2), -(-_STARTS // len(data.starts))
-    for i in range(0, len(data.starts), _ROWS_TOGETHER):
-        s = np.repeat(data.starts[i : i + _ROWS_TOGETHER], often, axis=0)
-        total += np.asarray(state[1](pairs.inputs(s, acting(s))), np.float64).sum(axis=0)
-    return _quotient(total / (often * len(data.starts)))
+    return net, jax.tree.map(jnp.copy, net), optax.scale_by_adam().init(net)
 
 
-class _Batches(NamedTuple):
+class Batches(NamedTuple):
     """Pairs, what is received there, and the pairs that follow where the episode goes on."""
 
     x: Anything
@@ -160,12 +173,12 @@ class _Batches(NamedTuple):
 
 
 def _drawn(
-    task: _Task, pairs: VectorPairs, acting: Acting, rng: np.random.Generator, count: int
-) -> _Batches:
-    rows = task.data.sample(rng, count * _BATCH)
+    task: Task, pairs: VectorPairs, acting: Acting, rng: np.random.Generator, count: int
+) -> Batches:
+    rows = task.data.sample(rng, count * BATCH)
     z, s = task.scaled(rows.rewards), rows.next_observations
-    shape = (count, _BATCH, -1)
-    return _Batches(
+    shape = (count, BATCH, -1)
+    return Batches(
         pairs.inputs(rows.observations, rows.actions).reshape(shape),
         np.stack([z, np.ones_like(z)], axis=1, dtype=np.float32).reshape(shape),
         pairs.inputs(s, acting(s)).reshape(shape),
@@ -174,15 +187,15 @@ def _drawn(
 
 
 @cache
-def _compiled_updates() -> Callable[..., Any]:
+def compiled_updates() -> Callable[..., Any]:
     """Made on first use: importing this module must not import JAX."""
     import jax
     import jax.numpy as jnp
     import optax
 
     @jax.jit
-    def updates(state: Any, batches: _Batches, rates: Any, discount: float, follow: float) -> Any:
-        def one(state: Any, drawn: tuple[_Batches, Any]) -> Any:
+    def updates(state: Any, batches: Batches, rates: Any, discount: float, follow: float) -> Any:
+        def one(state: Any, drawn: tuple[Batches, Any]) -> Any:
             (net, target_net, optimizer), (batch, rate) = state, drawn
             onward = batch.goes_on * target_net(batch.following)
             target = (1.0 - discount) * batch.rewards + discount * onward

@@ -64,7 +64,8 @@ def learn(data: Dataset, risk: Risk | float, discount: float, **options: Any) ->
     The reward whose risk counts is that of a random step, a finished episode having reward 0 for
     ever: the mean is `(1 - discount)` times the expected return, as in `mvpi.optimize`.
     `options` are those of `learn_finite`, or, for observations and actions that are vectors, of
-    `mvpi.offline.td3_bc.learn_continuous`.
+    `mvpi.offline.td3_bc.learn_continuous`; both have `y`, the number in the augmented reward, for
+    those who know it better than the data do.
     """
     if check_data(data).n_states is not None:
         return learn_finite(data, risk, discount, **options)
@@ -78,6 +79,7 @@ def learn_finite(
     risk: Risk | float,
     discount: float,
     *,
+    y: float | None = None,
     iterations: int = 1_000,
     tolerance: float = 1e-9,
     on_iteration: OnIteration | None = None,
@@ -89,9 +91,10 @@ def learn_finite(
     value. Below discount 1 a finished episode is reward 0 for ever; at discount 1, which means the
     average reward, it starts anew. So it does where the data lack what comes next. A state of which
     the data have no action keeps the uniform policy. For a `VarianceBudget` the answer is a mixture
-    of two policies where that uses up the limit. `on_iteration` is called with every `Iteration`;
-    of a budget, with those of the risk-neutral problems that it takes. Warns with
-    `CoverageWarning` when the data hardly cover the policy.
+    of two policies where that uses up the limit. With a given `y` it climbs to the optimum of
+    `E[y + u(R - y)]`, which is risk-neutral in the augmented reward. `on_iteration` is called with
+    every `Iteration`; of a budget, with those of the risk-neutral problems that it takes. Warns
+    with `CoverageWarning` when the data hardly cover the policy.
 
     >>> states, actions, following = [0, 0, 1, 0, 2], [0, 0, 0, 1, 0], [1, 2, 0, 0, 0]
     >>> columns = (np.repeat(x, 20) for x in (states, actions, [0, 0, 6, 1, 0], following))
@@ -102,7 +105,7 @@ def learn_finite(
     array([0., 1.])
     """
     check_data(data)
-    measure = as_risk(risk)
+    measure = at_given_y(as_risk(risk), y)
     discount = check_number(discount, "discount", at_least=0.0, at_most=1.0)
     iterations = check_count(iterations, "iterations")
     tolerance = check_number(tolerance, "tolerance", at_least=0.0)
@@ -117,6 +120,35 @@ def learn_finite(
         policy = climb(measure).policy
     warn_if_hardly_covered(DensityRatio(data, discount, "exact").update(policy, 0), policy)
     return policy
+
+
+def at_given_y(risk: Risk, y: float | None) -> Risk:
+    """The risk measure with that `y` in place of the best one; as it is if there is none."""
+    if y is None:
+        return risk
+    if isinstance(risk, VarianceBudget):
+        raise InputError(
+            f"a VarianceBudget finds y with its risk aversion on finite data, so y must be left "
+            f"out, got {y!r}; or give the risk aversion itself"
+        )
+    return _AtGivenY(risk, check_number(y, "y"))
+
+
+@dataclass(frozen=True)
+class _AtGivenY(Risk):
+    """`E[y + u(R - y)]`."""
+
+    risk: Risk
+    y: float
+
+    def utility(self, t: npt.ArrayLike) -> Array:
+        return self.risk.utility(t)
+
+    def augment(self, rewards: npt.ArrayLike, y: float) -> Array:
+        return self.risk.augment(rewards, y)
+
+    def dual(self, rewards: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> float:
+        return self.y
 
 
 class Visits(NamedTuple):

@@ -31,7 +31,7 @@ from mvpi.agents.run import Interrupted, Stop, tell_made_again
 from mvpi.errors import InputError
 from mvpi.npz import write_npz
 from mvpi.offline.dataset import Dataset
-from mvpi.offline.learn import Iteration, Model, learn_finite
+from mvpi.offline.learn import Iteration, Model, at_given_y, learn_finite
 from mvpi.offline.td3_bc import TD3BC, OnRow, Row
 from mvpi.risk import Risk, VarianceBudget, risk_text
 
@@ -74,25 +74,30 @@ def learn_in(out: str | Path, learner: TD3BC, updates: int, on_row: OnRow | None
     return learner
 
 
-def learn_finite_in(out: str | Path, data: Dataset, risk: Risk, discount: float) -> None:
+def learn_finite_in(
+    out: str | Path, data: Dataset, risk: Risk, discount: float, y: float | None = None
+) -> None:
     """Learn a policy from finite data, unless the directory holds it already."""
+    at_given_y(risk, y)  # nothing is written if that cannot be
     check_number(discount, "discount", at_least=0.0, at_most=1.0)
     policy = Path(out) / "policy.npz"
     if policy.exists() and not (Path(out) / "config.json").exists():
         raise InputError(f"{policy} does not say how it was learned; use another directory")
     sizes = {"states": data.n_states, "actions": data.n_actions}
-    config = _config("finite", data, risk, discount) | sizes
+    config = _config("finite", data, risk, discount, y) | sizes
     directory = RunDirectory(Path(out), config, policy.name)
     try:
         if not policy.exists() or not directory.is_finished(None, can_go_back=True):
             directory.keep_rows(-1, -1, 1)  # none of a run that was killed
-            write_npz(policy, {"policy": _learned(directory, data, risk, discount)})
+            write_npz(policy, {"policy": _learned(directory, data, risk, discount, y)})
             directory.finish(None)
     finally:
         directory.close()
 
 
-def _learned(directory: RunDirectory, data: Dataset, risk: Risk, discount: float) -> Any:
+def _learned(
+    directory: RunDirectory, data: Dataset, risk: Risk, discount: float, y: float | None
+) -> Any:
     """The policy, with the iterations in the metrics; those for a budget are of other risks."""
     iterations = 0
 
@@ -102,9 +107,10 @@ def _learned(directory: RunDirectory, data: Dataset, risk: Risk, discount: float
             directory.add_row(_row(iterations, found))
         iterations += 1
 
-    policy = learn_finite(data, risk, discount, on_iteration=keep)
+    policy = learn_finite(data, risk, discount, y=y, on_iteration=keep)
     model = Model(data, discount)
-    directory.add_row(_row(iterations, model.judged(policy, model.visits(policy), risk)))
+    found = model.judged(policy, model.visits(policy), at_given_y(risk, y))
+    directory.add_row(_row(iterations, found))
     return policy
 
 
@@ -113,8 +119,11 @@ def _row(iterations: int, found: Iteration) -> Row:
     return {"iterations": iterations, **facts}
 
 
-def _config(algorithm: str, data: Dataset, risk: Risk, discount: float) -> dict[str, Any]:
+def _config(
+    algorithm: str, data: Dataset, risk: Risk, discount: float, y: float | None
+) -> dict[str, Any]:
     """What determines the result, but for the settings of the algorithm."""
+    given = {} if y is None else {"y": float(y)}  # a run without it is one of before there was any
     return {
         "format": FORMAT,
         "mvpi": mvpi.__version__,
@@ -122,12 +131,14 @@ def _config(algorithm: str, data: Dataset, risk: Risk, discount: float) -> dict[
         "data": {"rows": len(data), "fingerprint": data.fingerprint()},
         "discount": discount,
         "risk": risk_text(risk),
+        **given,
     }
 
 
 def _network_config(learner: TD3BC) -> dict[str, Any]:
     settings, box = learner.settings.record(), learner.box
-    return _config("td3-bc", learner.data, learner.risk, learner.ratio.discount) | {
+    facts = (learner.data, learner.risk, learner.ratio.discount, learner.given_y)
+    return _config("td3-bc", *facts) | {
         "seed": learner.seed,
         "low": box.low.tolist(),
         "high": box.high.tolist(),

@@ -9,7 +9,7 @@ from mvpi._checks import check_choice, check_count, check_number
 from mvpi.agents.settings import TD3Settings, recorded
 from mvpi.errors import InputError
 
-RatioMethod = Literal["gen-dice", "gradient-dice", "dual-dice"]
+RatioMethod = Literal["combined", "gen-dice", "gradient-dice", "dual-dice"]
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,12 @@ class TD3BCSettings:
     ratio_every: int = 2_000
     """Updates between estimates of `y`, and rows of the metrics; a multiple of policy_delay."""
     ratio_steps: int = 1_000
-    """Updates of the density ratio for an estimate; it goes on from the one before."""
-    ratio_method: RatioMethod = "gen-dice"
-    """gen-dice, whose ratios are never negative, gradient-dice or dual-dice."""
+    """Updates of the networks for an estimate; they go on from the one before."""
+    ratio_method: RatioMethod = "combined"
+    """combined: the median of three density ratios, with an interval; or one network alone,
+    gen-dice, gradient-dice or dual-dice."""
     ratio_learning_rate: float = 3e-4
-    """Step size of Adam for the density ratio."""
+    """Step size of Adam for the networks of the density ratios."""
     budget_rate: float = 0.2
     """With a variance budget: how far an estimate moves the risk aversion."""
 

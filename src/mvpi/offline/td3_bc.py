@@ -6,8 +6,9 @@
         critics     as in TD3:  t = r + gamma min_i Q'_i(s', pi'(s') + noise)
         actor       every `policy_delay` updates: pi <- descend on
                         -alpha Q_1(s, pi(s)) / mean|Q_1| + mean (pi(s) - a)^2 + c excess(z)
-        evaluate    `ratio_steps` more updates of the policy's density ratio; y = dual of the
-                    rewards weighted by it
+        evaluate    `ratio_steps` more updates of the policy's density ratios; y = median of the
+                    duals of the rewards weighted by them (`mvpi.offline.policy_dual`), unless it
+                    is given
 
 The second term of the actor's loss keeps the policy to what is in the data; with `alpha = 0` it is
 all there is, and the data are cloned. Risk 0 is TD3+BC itself. Networks see observations scaled to
@@ -40,6 +41,7 @@ from mvpi.offline.columns import bound
 from mvpi.offline.dataset import Dataset, check_data
 from mvpi.offline.density_ratio import CoverageWarning, DensityRatio, weighted_dual
 from mvpi.offline.pairs import moments
+from mvpi.offline.policy_dual import PolicyDual, PolicyDuals
 from mvpi.offline.settings import TD3BCSettings
 from mvpi.risk import Risk, VarianceBudget, learnable, risk_text
 from mvpi.spaces import BoxActions, FlatObservations, Spaces
@@ -61,6 +63,7 @@ def learn_continuous(
     discount: float,
     *,
     updates: int = 100_000,
+    y: float | None = None,
     seed: int = 0,
     low: npt.ArrayLike | None = None,
     high: npt.ArrayLike | None = None,
@@ -74,13 +77,16 @@ def learn_continuous(
         risk: a number (weight of the per-step variance) or any `mvpi.Risk`.
         discount: in [0, 1).
         updates: of the critics; a multiple of `policy_delay`.
+        y: the number in the augmented reward, where it is known; left out, it is estimated.
         seed: of initial networks and of what is drawn.
         low, high: bounds of the actions, numbers or one per dimension; left out, those that `data`
             knows, or the smallest and largest action in it.
         on_row: called with every row of the metrics, one per estimate of `y`.
         settings: fields of `TD3BCSettings`.
 
-    Warns with `CoverageWarning` when the data hardly cover the policy that was learned.
+    Rows have `y`, the interval `y_low` to `y_high` of its estimate, `fitted_q_mean`, the effective
+    size, mean and variance of the policy's rewards, and the losses. Warns with `CoverageWarning`
+    when the data hardly cover the policy that was learned, or the estimates of its `y` disagree.
 
     >>> rng = np.random.default_rng(0)
     >>> s, a = rng.normal(size=(500, 1)), rng.uniform(-1, 1, (500, 1))
@@ -91,7 +97,7 @@ def learn_continuous(
     (1,)
     """
     chosen = make_settings(TD3BCSettings, settings)
-    learner = TD3BC(data, risk, discount, seed=seed, low=low, high=high, settings=chosen)
+    learner = TD3BC(data, risk, discount, y=y, seed=seed, low=low, high=high, settings=chosen)
     return learner.learn(updates, on_row).policy
 
 
@@ -132,7 +138,7 @@ def update(
 
 
 class TD3BC:
-    """The state of off-line learning: networks, density ratio, `y`, risk and random generator."""
+    """The state of off-line learning: networks, density ratios, `y`, risk and random generator."""
 
     def __init__(
         self,
@@ -140,6 +146,7 @@ class TD3BC:
         risk: Risk | float,
         discount: float,
         *,
+        y: float | None = None,
         seed: int = 0,
         low: npt.ArrayLike | None = None,
         high: npt.ArrayLike | None = None,
@@ -170,15 +177,10 @@ class TD3BC:
         self._td3 = self.settings.td3(float(discount))
         self.rng = np.random.default_rng([self.seed, 0])  # the ratio has a stream of its own
         self.net = initial_networks(self.rng, *sizes, self._td3)
-        self.ratio = DensityRatio(
-            data,
-            discount,
-            self.settings.ratio_method,
-            learning_rate=self.settings.ratio_learning_rate,
-            seed=self.seed,
-        )
+        self.ratio = _estimator(data, discount, self.settings, self.seed)
         self.updates = 0
-        self.y = self.risk.dual(data.rewards)
+        self.given_y = None if y is None else check_number(y, "y")
+        self.y = self.risk.dual(data.rewards) if self.given_y is None else self.given_y
         self.losses = np.zeros(2)
         """Sums over the updates since the last estimate of `y`: critics and actor."""
 
@@ -229,21 +231,32 @@ class TD3BC:
         return {"critic_loss": critic_loss, "actor_loss": actor_loss}
 
     def evaluate(self) -> Row:
-        """Estimate the density ratio of the current policy, and `y` with it."""
-        rewards = self.data.rewards
-        ratio = self.ratio.update(self.policy, self.settings.ratio_steps).ratio()
-        spread = variance(rewards, ratio)
+        """Estimate what the current policy earns, and `y` unless it is given."""
+        self.ratio.update(self.policy, self.settings.ratio_steps)
+        if isinstance(self.ratio, DensityRatio):
+            estimate, found = self._by_one_ratio(self.ratio.ratio())
+        else:
+            estimate, found = self._by_several(self.ratio.estimate(self.risk))
         if isinstance(self.risk, VarianceBudget):
-            self.risk = self.risk.repriced(spread, self.settings.budget_rate)
-        found = weighted_dual(self.data, ratio, self.risk)
-        self.y = found.y
-        return {
-            "y": self.y,
-            "risk_aversion": getattr(self.risk, "risk_aversion", None),
+            self.risk = self.risk.repriced(found["reward_variance"], self.settings.budget_rate)
+        self.y = estimate if self.given_y is None else self.given_y
+        return {"y": self.y, "risk_aversion": getattr(self.risk, "risk_aversion", None), **found}
+
+    def _by_one_ratio(self, ratio: Array) -> tuple[float, dict[str, float]]:
+        rewards, found = self.data.rewards, weighted_dual(self.data, ratio, self.risk)
+        return found.y, {
             "effective_size": found.effective_size,
             "reward_mean": mean(rewards, ratio),
-            "reward_variance": spread,
+            "reward_variance": variance(rewards, ratio),
         }
+
+    def _by_several(self, found: PolicyDual) -> tuple[float, dict[str, float]]:
+        if self.given_y is None:
+            found.warn()
+        names = ("fitted_q_mean", "effective_size", "reward_mean", "reward_variance")
+        low, high = found.interval
+        facts = {name: getattr(found, name) for name in names}
+        return found.y, {"y_low": low, "y_high": high, **facts}
 
     @property
     def policy(self) -> Deterministic:
@@ -291,6 +304,15 @@ class TD3BC:
 
     def _scaled(self, observations: npt.NDArray[Any]) -> jax.Array:
         return jnp.asarray((observations - self._mean) / self._scale, jnp.float32)
+
+
+def _estimator(
+    data: Dataset, discount: float, settings: TD3BCSettings, seed: int
+) -> DensityRatio | PolicyDuals:
+    rate, method = settings.ratio_learning_rate, settings.ratio_method
+    if method == "combined":
+        return PolicyDuals(data, discount, learning_rate=rate, seed=seed)
+    return DensityRatio(data, discount, method, learning_rate=rate, seed=seed)
 
 
 def _box(data: Dataset, low: npt.ArrayLike | None, high: npt.ArrayLike | None) -> BoxActions:
