@@ -345,7 +345,7 @@ MALFORMED = {
     "reward NaN": ((P, altered(R, (1, 0), math.nan)), "rewards[1, 0] is nan"),
     "reward infinite": (
         (P, altered(R, (0, 1), -math.inf)),
-        "rewards[0, 1] is -inf; an action that is not allowed can be given a cost far above all",
+        "rewards[0, 1] is -inf; an action that is not allowed can be given the transitions",
     ),
     "reward too large to be squared": (
         (P, altered(R, (0, 1), -1e160)),
