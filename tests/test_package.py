@@ -67,6 +67,7 @@ def test_version_is_that_of_the_distribution() -> None:
 DOCUMENTS = (
     "CONTRIBUTING.md",
     "README.md",
+    "docs/agents.md",
     "docs/experiments.md",
     "docs/framework.md",
     "docs/offline.md",

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import mvpi
 from mvpi.errors import InputError
+from mvpi.occupancy import discounted
 from mvpi.risk import CVaR, Entropic, MeanVariance, VarianceBudget
 from mvpi.running import Augmenter, RewardWindow
 
@@ -135,3 +136,84 @@ def test_a_window_holds_finite_rewards() -> None:
         with pytest.raises(InputError, match=r"finite, the environment gave (nan|-inf)"):
             augmenter.observe(odd)
     assert augmenter.y == 1.0
+
+
+# The discounted occupancy.
+
+
+@given(st.integers(1, 7), st.lists(numbers, max_size=6))
+def test_a_window_holds_when_the_last_rewards_were_earned(
+    size: int, parts: list[list[float]]
+) -> None:
+    """Added one by one, together, and after a change of size and back."""
+    at_once, one_by_one = (RewardWindow(size, gamma=0.9) for _ in range(2))
+    everything: list[tuple[float, int, bool]] = []
+    for part in parts:
+        new = [(r, len(everything) + i, r > 0) for i, r in enumerate(part)]
+        everything += new
+        for step in new:
+            one_by_one.add(*step)
+        if new:
+            at_once.extend(*zip(*new, strict=True))
+        if everything:
+            rewards, times, ends = zip(*everything[-size:], strict=True)
+            values, weights = at_once.distribution()
+            expected = discounted(rewards, times, ends, 0.9)
+            assert weights is not None
+            assert mvpi.stats.mean(values, weights) == pytest.approx(mvpi.stats.mean(*expected))
+            np.testing.assert_array_equal(at_once.steps, one_by_one.steps)
+            again = RewardWindow(size, gamma=0.9)
+            again.restore(at_once.rewards, len(everything), at_once.steps)
+            np.testing.assert_array_equal(again.distribution()[1], weights)
+    one_by_one.resize(size + 3)
+    assert sorted(one_by_one.steps[0]) == [time for _, time, _ in everything[-size:]]
+
+
+def test_damaged_steps_of_a_window_are_refused() -> None:
+    for steps in (np.zeros((2, 3), np.int64), np.array([[0, -1], [0, 0]])):
+        with pytest.raises(ValueError, match="times and ends of 2 rewards"):
+            RewardWindow(5, gamma=0.9).restore(np.zeros(2), 2, steps)
+
+
+def test_y_variance_and_budget_are_those_of_the_discounted_occupancy() -> None:
+    augmenter = Augmenter(VarianceBudget(0.01), occupancy="discounted", gamma=0.5, budget_every=4)
+    first = augmenter.risk
+    assert isinstance(first, VarianceBudget)
+    augmenter.observe([[-1.0, -1.0], [-1.0, -1.0]], [[0, 0], [1, 1]], [[False] * 2, [True] * 2])
+    assert augmenter.y == pytest.approx(-0.75)
+    assert augmenter.metrics()["reward_variance"] == pytest.approx(0.75 * 0.25)
+    assert augmenter.risk == first.repriced(0.75 * 0.25, 0.05)
+
+
+def test_environments_that_share_an_augmenter_have_their_own_time() -> None:
+    shared = Augmenter(1.0, occupancy="discounted", gamma=0.9)
+    envs = [mvpi.envs.AugmentedReward(mvpi.envs.FourState(horizon=3), shared) for _ in range(2)]
+    for env in envs:
+        env.reset(seed=0)
+    for _ in range(2):
+        for env in envs:
+            env.step(1)
+    envs[0].reset()
+    envs[0].step(1)
+    assert sorted(shared._window.steps[0]) == [0, 0, 0, 1, 1]
+
+
+def test_what_the_discounted_occupancy_needs() -> None:
+    with pytest.raises(InputError, match="needs gamma"):
+        Augmenter(1.0, occupancy="discounted")
+    with pytest.raises(InputError, match="occupancy must be one of undiscounted, discounted"):
+        Augmenter(1.0, occupancy="recent")  # type: ignore[arg-type]
+    augmenter = Augmenter(1.0, occupancy="discounted", gamma=0.9)
+    with pytest.raises(InputError, match="needs times of the rewards"):
+        augmenter.observe(1.0)
+    with pytest.raises(InputError, match="needs terminated of the rewards"):
+        augmenter.observe(1.0, 0)
+    with pytest.raises(InputError, match=r"shape of rewards, \(2,\), got \(1,\)"):
+        augmenter.observe([1.0, 2.0], [0], [False, False])
+    with pytest.raises(InputError, match="times must be >= 0, got -1"):
+        augmenter.observe(1.0, -1, False)
+    with pytest.raises(InputError, match="terminated must be of type bool, got"):
+        augmenter.observe(1.0, 0, "no")
+    with pytest.raises(InputError, match="times must be of type int64, got float64"):
+        augmenter.observe(1.0, 0.5, False)
+    assert augmenter.rewards.size == 0

@@ -141,7 +141,7 @@ class Plug(ABC):
         self.attach(model)
         self._logger = model.logger
         if model.num_timesteps == 0:  # `learn` has reset the environments
-            self._clock = EpisodeClock()
+            self._clock.reset()
         return type(model).collect_rollouts(model, env, callback, *args, **kwargs)
 
     def attach(self, model: Any) -> None:
@@ -149,7 +149,8 @@ class Plug(ABC):
         env = model.get_env()
         _refuse_changing_rewards(env, already_asked=env is self._env)
         if env is not self._env:
-            self._env, self._clock = env, EpisodeClock()
+            self._env = env
+            self._clock.reset()
         self._adopt_buffer(model)
 
     @abstractmethod
@@ -268,6 +269,10 @@ class EpisodeClock:
     """How many steps the current episode of each environment has had."""
 
     def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """All of them begin anew."""
         self._time = np.zeros(0, np.int64)
 
     def step(self, dones: Any) -> npt.NDArray[np.int64]:
