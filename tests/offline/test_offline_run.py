@@ -135,10 +135,11 @@ def test_sigterm_from_the_shell_leaves_a_checkpoint(tmp_path: Path) -> None:
     with subprocess.Popen(
         [*program, *OPTIONS, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
-        while process.poll() is None and not (tmp_path / "run" / "metrics.csv").exists():
+        metrics = tmp_path / "run" / "metrics.csv"
+        while process.poll() is None and not (metrics.exists() and metrics.stat().st_size):
             time.sleep(0.02)
         process.terminate()
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=300)
     assert process.returncode == 130
     *rows, last = err.splitlines()
     assert out == ""
