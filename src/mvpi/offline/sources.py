@@ -211,8 +211,8 @@ def read_run(directory: Path) -> Dataset:
     config = read_json(directory / "config.json")
     if config.get("algorithm") != "td3":
         raise InputError(
-            f"{directory} holds a run of {shown(config.get('algorithm'))}, which keeps no replay; only "
-            "runs of td3 do"
+            f"{directory} holds a run of {shown(config.get('algorithm'))}, which keeps no replay; "
+            "only runs of td3 do"
         )
     path = directory / f"{CHECKPOINT}.safetensors"
     if not path.exists():
