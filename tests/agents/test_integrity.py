@@ -257,6 +257,16 @@ def test_a_report_neither_hangs_nor_writes_through_a_link(
     assert outside.read_text() == "mine"
 
 
+def test_event_files_are_not_written_through_a_link(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboardX")
+    out, outside = tmp_path / "run", tmp_path / "outside"
+    outside.mkdir()
+    out.mkdir()
+    (out / "tensorboard").symlink_to(outside)
+    assert status_of(["train", "td3", *options(out, CASE), "--json", "--tensorboard"]) == 2
+    assert not list(outside.iterdir())
+
+
 def test_partial_files_of_killed_processes_are_removed(tmp_path: Path, made: Path) -> None:
     out = copied(made, ON_POLICY, "killed", tmp_path / "run")
     left, mine = out / ".metrics.csv.0123456789abcdef.part", out / ".mine.part"

@@ -190,6 +190,8 @@ def _tensorboard(directory: Path) -> Iterator[OnRow]:
         from tensorboardX import SummaryWriter
     except ImportError:
         raise InputError(missing("--tensorboard", "tensorboardX", "tensorboard")) from None
+    if directory.is_symlink():
+        raise InputError(f"{directory} is a symbolic link, which is not followed; remove it")
     writer: Any = None
 
     def write(row: Row) -> None:
