@@ -17,6 +17,8 @@ It prints how many of each there were and ends with exit code 1 if there was one
 are small in units of the rewards that the policies at hand are paid, not of all rewards.
 """
 
+# ruff: noqa: T201
+
 from __future__ import annotations
 
 import argparse

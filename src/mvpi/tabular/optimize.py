@@ -41,7 +41,7 @@ _ROUNDING = 1e-13
 """A variance this little above its limit, in scaled units, may be within it."""
 _CHANGES_OF_UNITS = 6
 """How often a policy with rewards far from those of the largest mean is looked at in its units."""
-_LARGEST_EXPONENT = 30.0
+_LARGEST_EXPONENT = 40.0
 """Costs above `exp` of this are as good as infinite; to count less of them keeps bounds valid."""
 _ACCURACY = 1e-10
 """Largest tolerance for expected exponentials, which are near 1 at a good `y`."""
