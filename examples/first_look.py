@@ -1,44 +1,94 @@
 """A first look: what risk aversion buys and costs on three small problems.
 
-Run it with `make run`, or `python examples/first_look.py [DIRECTORY]`. It solves the paper's
-four-state example, FrozenLake and a small inventory, compares the risk-neutral policy with the
-one mean-variance policy iteration finds and with the certified global optimum, and saves the
-picture of each efficient frontier.
+Run it with `make run`, or `python examples/first_look.py [DIRECTORY]`. It solves a machine that is
+to be serviced, a small inventory and the paper's four-state example; compares the risk-neutral
+policy with the one mean-variance policy iteration (MVPI) finds from there and with the certified
+global optimum, all by the same objective; and saves a picture of each efficient frontier.
 """
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from rich.console import Console
 
 import mvpi
-from mvpi.commands.solve import comparison, verdict
+from mvpi.commands.solve import comparison, progress_display, smallest_reward, valued, verdict
 
-PROBLEMS = {
-    "four states": ("a gamble or a sure loss", mvpi.examples.four_state(), 4.0),
-    "frozen lake": ("FrozenLake-v1", mvpi.MDP.from_gymnasium("FrozenLake-v1"), 1.5),
-    "inventory": ("order 0, 2, 5 or 10 units a day", mvpi.examples.inventory(30, 0.99), 0.07),
-}
+
+class Problem(NamedTuple):
+    name: str
+    story: str
+    mdp: mvpi.MDP
+    risk_aversion: float
+    described: Callable[[Any], str]
+    """A policy in words."""
+
+
+def service(policy: Any) -> str:
+    return f"a service after every {policy.argmax()} days"
+
+
+def orders(policy: Any) -> str:
+    last = {size: stock for stock, size in enumerate(policy) if size > 0}
+    return "order " + ", ".join(
+        f"{(0, 2, 5, 10)[size]} when {f'at most {stock}' if stock else 'none'} are left"
+        for size, stock in last.items()
+    )
+
+
+def choice(policy: Any) -> str:
+    return ("the gamble", "the sure loss")[policy[0]]
+
+
+PROBLEMS = (
+    Problem(
+        "machine",
+        "It earns 1 a day and wears out. k days after a service it breaks down with probability "
+        "0.002 k, which costs 20; a day of service earns nothing.",
+        mvpi.examples.maintenance(),
+        0.15,
+        service,
+    ),
+    Problem(
+        "inventory",
+        "Sell 0 to 4 units a day for 2 each. Units cost 1, an order of 2, 5 or 10 units costs 2 "
+        "more, and a unit in stock 0.01 a day.",
+        mvpi.examples.inventory(30, 0.99),
+        0.07,
+        orders,
+    ),
+    Problem(
+        "four-state",
+        "The paper's example: the toss of a coin for +1 or -1, or -1 for sure. MVPI stops at a "
+        "local optimum.",
+        mvpi.examples.four_state(),
+        4.0,
+        choice,
+    ),
+)
 
 
 def main(directory: Path) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     console = Console(highlight=False)
-    for name, (description, mdp, risk_aversion) in PROBLEMS.items():
-        neutral = mvpi.optimize(mdp, 0.0)
-        local = mvpi.policy_iteration(mdp, risk_aversion, neutral.policy)
-        best = mvpi.optimize(mdp, risk_aversion)
-        console.rule(f"[bold]{name}[/bold]: {description}, risk aversion {risk_aversion:g}")
-        solutions = {
-            "risk-neutral": neutral,
-            "MVPI from there": local,
-            "global optimum": best,
-        }
-        console.print(comparison(mvpi.MeanVariance(risk_aversion), solutions))
-        console.print(verdict(neutral, best))
-        picture = directory / f"frontier-{name.replace(' ', '-')}.png"
+    for name, story, mdp, risk_aversion, described in PROBLEMS:
+        risk = mvpi.MeanVariance(risk_aversion)
+        with progress_display("solving"):
+            neutral = valued(mdp, risk, mvpi.optimize(mdp, 0.0))
+            local = mvpi.policy_iteration(mdp, risk, neutral.policy)
+            best = mvpi.optimize(mdp, risk)
+        rows = {"risk-neutral": neutral, "MVPI": local, "global optimum": best}
+        least = smallest_reward(mdp)
+        console.print(f"[bold]{name}[/bold], risk aversion {risk_aversion:g}", story, sep="\n")
+        console.print(comparison(risk, rows, least))
+        console.print(f"  risk-neutral:   {described(neutral.policy)}")
+        console.print(f"  global optimum: {described(best.policy)}")
+        console.print(f"  {verdict(neutral, best, least)}")
+        picture = directory / f"frontier-{name}.png"
         mvpi.frontier(mdp).plot(str(picture))
-        console.print(f"efficient frontier: {picture}\n")
+        console.print(f"  Efficient frontier: {picture}\n")
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 
@@ -157,6 +158,15 @@ def test_frontier_table(capsys, model: Path) -> None:
     text = answer(capsys, "frontier", str(model))
     assert "efficient policies" in text
     assert "inf" in text
+
+
+def test_frontier_table_of_cliff_walking(capsys) -> None:
+    text = answer(capsys, "frontier", "CliffWalking-v1")
+    assert "2 efficient policies" in text
+    assert re.findall(r"^ +(-[\d.]+) +([\d.]+) +([\d.]+) +(.+?) *$", text, re.MULTILINE) == [
+        ("-1", "0", "0", "8.1647 to inf"),
+        ("-0.12248", "0.10748", "0.32784", "0 to 8.1647"),
+    ]
 
 
 @pytest.mark.parametrize("spread", ["variance", "standard deviation"])
@@ -353,6 +363,48 @@ def test_empty_arguments_are_mistakes(capsys, arguments: list[str], name: str) -
 def test_the_page_of_a_report_is_no_directory(capsys, tmp_path: Path) -> None:
     message = mistaken(capsys, "report", str(tmp_path), "--out", str(tmp_path))
     assert message.endswith("is a directory")
+
+
+@pytest.mark.parametrize(
+    ("name", "risk", "row"),
+    [
+        # Its variance is 9.7e-16 and its mean -0.9999999999999991 as computed.
+        ("CliffWalkingSlippery-v1", "3", ["-1", "0", "0", "-1", "-1"]),
+        ("FrozenLake-v1", "1.5", ["0", "0", "0", "0", "0"]),
+        ("Taxi-v4", "10", ["-1", "0", "0", "-1", "-1"]),
+    ],
+)
+def test_rounding_errors_are_shown_as_zeros_but_kept_in_json(capsys, name, risk, row) -> None:
+    text = answer(capsys, "solve", name, "--risk", risk)
+    (line,) = (line for line in text.splitlines() if line.startswith("  optimum "))
+    assert line.split()[1:] == row
+    facts = json.loads(answer(capsys, "solve", name, "--risk", risk, "--json"))
+    solution = optimize(mvpi.MDP.from_gymnasium(name, 0.99), float(risk))
+    assert (facts["mean"], facts["variance"]) == (solution.mean, solution.variance)
+
+
+def test_small_rewards_are_not_taken_for_rounding_errors(capsys, tmp_path: Path) -> None:
+    two = two_machines()
+    path = tmp_path / "small.npz"
+    mvpi.MDP.from_rows(two.transitions, 1e-12 * two.rewards, two.discount).save(path)
+    text = answer(capsys, "solve", str(path), "--risk", "0")
+    assert re.search(r"optimum +1.25e-12 +1.5625e-24 +1.25e-12", text)
+
+
+def test_each_row_has_the_value_that_the_title_states(capsys, model: Path) -> None:
+    text = answer(capsys, "solve", str(model), "--risk", "budget:0.5")
+    assert "variance is at most 0.5" in text
+    assert re.search(r"risk-neutral +1.25 +1.5625 +1.25 +-inf *$", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("gone", "newest"), [("Taxi-v3", "Taxi-v4"), ("FrozenLake-v0", "FrozenLake-v1")]
+)
+def test_the_version_to_use_instead_of_one_that_is_gone(capsys, gone: str, newest: str) -> None:
+    if gone in gymnasium.registry:
+        pytest.skip(f"this Gymnasium has {gone}")
+    for arguments in (["solve", gone], ["train", "ppo", "--env", gone]):
+        assert mistaken(capsys, *arguments).endswith(f"has no such version; use {newest}")
 
 
 def test_version(capsys) -> None:

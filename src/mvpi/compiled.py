@@ -1,15 +1,17 @@
-"""Functions that numba compiles twice, without and with threads."""
+"""Functions that numba compiles twice, without and with threads; and when it compiles."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from types import FunctionType
 from typing import Any
 
 import numba
 from numba import njit
+from numba.core import event
 
 _WAITING = "OMP_WAIT_POLICY"
 
@@ -42,6 +44,34 @@ def start_threads() -> None:
     finally:
         if before is None:
             del os.environ[_WAITING]
+
+
+@contextmanager
+def while_compiling(tell: Callable[[bool], None]) -> Iterator[None]:
+    """Calls `tell(True)` when numba begins to compile, and `tell(False)` when it is done.
+
+    Functions that it finds in its cache on disk are not compiled again: nothing is told.
+    """
+    with event.install_listener("numba:compile", _Compilation(tell)):
+        yield
+
+
+class _Compilation(event.Listener):
+    """Counts functions that are being compiled: one may need another."""
+
+    def __init__(self, tell: Callable[[bool], None]) -> None:
+        self._tell = tell
+        self._depth = 0
+
+    def on_start(self, event: Any) -> None:
+        self._depth += 1
+        if self._depth == 1:
+            self._tell(True)
+
+    def on_end(self, event: Any) -> None:
+        self._depth -= 1
+        if self._depth == 0:
+            self._tell(False)
 
 
 def _kept(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:

@@ -16,6 +16,7 @@ randomness from `np_random`, so a training run on it can be resumed exactly.
 from __future__ import annotations
 
 import math
+import re
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -329,9 +330,23 @@ class Task:
         except (InputError, MemoryError):
             raise
         except Exception as error:
-            reason = " ".join(str(error).split())[:300] or type(error).__name__
+            reason = why_not_made(self.id, error)[:300]
             raise InputError(f"environment {shown(self.id)} cannot be made: {reason}") from error
         return NoisyActions(env, self.action_noise) if self.action_noise > 0 else env
+
+
+def why_not_made(name: str, error: Exception) -> str:
+    """Why Gymnasium did not make the environment of an id; one that is gone has a successor."""
+    stem, _, version = name.rpartition("-v")
+    versions = [int(found[1]) for key in gym.registry if (found := _version_of(key, stem))]
+    if version.isdecimal() and versions and name not in gym.registry:
+        known = ", ".join(f"{stem}-v{number}" for number in sorted(versions))
+        return f"Gymnasium {gym.__version__} has no such version; use {known}"
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def _version_of(key: str, stem: str) -> re.Match[str] | None:
+    return re.fullmatch(re.escape(stem) + r"-v(\d+)", key)
 
 
 @contextmanager

@@ -29,7 +29,7 @@ from victims import (
 import mvpi
 from mvpi import cli
 from mvpi.agents.files import read_arrays
-from mvpi.environment import World
+from mvpi.environment import ResumeWarning, World
 
 CASES = {
     # Between two checkpoints at least 100 transitions are stored.
@@ -144,6 +144,7 @@ def test_killed_after_the_last_step_before_the_policy_is_written(
         assert results(tmp_path / f"{back}") == results(tmp_path / "whole")
 
 
+@pytest.mark.filterwarnings("ignore:.*is made again")
 @pytest.mark.parametrize("env", ["mvpi/Markowitz-v0", ["Walk"]])
 @pytest.mark.parametrize("steps", [[300, 600], [200, 600], [50, 600], [310, 311, 455, 600]])
 def test_prolonged_is_the_same_as_at_once(
@@ -155,6 +156,24 @@ def test_prolonged_is_the_same_as_at_once(
         assert results(tmp_path / "parts") == results(tmp_path / f"{part}")
 
 
+def test_a_run_that_ended_with_an_episode_is_prolonged_from_there(tmp_path: Path) -> None:
+    """Although no checkpoint was due yet, and without a warning."""
+    rare = {"checkpoint_every": 10_000}
+    run(Case(steps=300, settings=rare), tmp_path / "parts")
+    _, record = read_arrays(tmp_path / "parts" / "checkpoint.safetensors", "checkpoint")
+    assert record["steps"] == 300
+    run(Case(steps=600, settings=rare), tmp_path / "parts")
+    run(Case(steps=600, settings=rare), tmp_path / "whole")
+    assert results(tmp_path / "parts") == results(tmp_path / "whole")
+
+
+def test_what_is_made_again_is_told(tmp_path: Path) -> None:
+    run(Case(steps=250), tmp_path / "run")
+    with pytest.warns(ResumeWarning, match=r"holds 250 steps, its last checkpoint is of step \d00"):
+        run(Case(steps=300), tmp_path / "run")
+
+
+@pytest.mark.filterwarnings("ignore:.*is made again")
 def test_prolonging_is_killed_and_resumed(tmp_path: Path) -> None:
     run(Case(steps=600), tmp_path / "whole")
     run(Case(steps=350), tmp_path / "0")
@@ -180,6 +199,7 @@ def test_an_interrupted_longer_run_is_not_taken_for_a_finished_shorter_one(
     assert results(tmp_path / "1") == results(tmp_path / "whole")
 
 
+@pytest.mark.filterwarnings("ignore:.*is made again")
 def test_a_finished_run_whose_prolonging_was_killed_at_once_is_whole(tmp_path: Path) -> None:
     run(Case(steps=350), tmp_path / "whole")
     run(Case(steps=350), tmp_path / "0")
@@ -269,7 +289,7 @@ def test_asked_to_stop_twice_and_then_left_alone(tmp_path: Path) -> None:
 TWICE_INTERRUPTED = """
 import os, runpy, signal, sys, time
 from pathlib import Path
-from mvpi.environment import World
+from mvpi.environment import ResumeWarning, World
 
 ready, go = Path(sys.argv.pop(1)), Path(sys.argv.pop(1))
 step, taken = World.step, 0

@@ -23,7 +23,7 @@ SHORT = ("--steps", "300", "--evaluation-every", "100", "--evaluation-episodes",
 
 def study(experiment: str, out: Path, *options: str) -> list[str]:
     return [
-        "paper", experiment, "--tasks", TASK, "--risk-aversions", "1", "--final-episodes", "4",
+        "paper", experiment, "--tasks", TASK, "--risk-aversions", "1", "--episodes", "4",
         "--out", str(out), *SHORT, *options,
     ]  # fmt: skip
 
@@ -350,3 +350,10 @@ def test_mistakes_are_one_line(
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", ["--episodes", "--final-episodes"])
+def test_final_episodes_have_the_name_they_have_elsewhere(capsys, name: str) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["paper", "table", name, "0"])
+    assert capsys.readouterr().err == "mvpi: episodes must be a whole number >= 2, got 0\n"

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +20,13 @@ from minari_data import collected
 
 import mvpi.envs
 from mvpi.agents.files import read_metrics
+from mvpi.agents.run import Interrupted
 from mvpi.cli import main
 from mvpi.commands.offline import policy_in
+from mvpi.environment import ResumeWarning
 from mvpi.errors import InputError
 from mvpi.experiments.offline import gathered
-from mvpi.offline import Dataset
+from mvpi.offline import Dataset, td3_bc
 from mvpi.offline.run import learn_finite_in, learn_in
 from mvpi.offline.settings import TD3BCSettings
 from mvpi.offline.td3_bc import TD3BC
@@ -85,12 +89,64 @@ def test_a_longer_run_goes_on(tmp_path: Path) -> None:
 
 def test_a_run_that_ended_between_two_estimates_goes_on_exactly(tmp_path: Path) -> None:
     learn_in(tmp_path / "whole", learner(), 60)
-    for updates in (10, 50, 50, 60):
-        learn_in(tmp_path / "parts", learner(), updates)
+    for updates, again in (
+        (10, ""),
+        (50, "10 updates, .* of update 0"),
+        (60, "50 .* of update 40"),
+    ):
+        with pytest.warns(ResumeWarning, match=again) if again else nullcontext():
+            learn_in(tmp_path / "parts", learner(), updates)
         if updates == 50:
             with pytest.raises(InputError, match="already holds 50 updates, more than the 48"):
                 learn_in(tmp_path / "parts", learner(), 48)
     assert bytes_in(tmp_path / "parts") == bytes_in(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("at", [1, 3, 4])
+def test_a_stop_that_is_asked_for_is_made_at_a_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int
+) -> None:
+    """In the middle of a period, not only where `y` is estimated; the bytes stay the same."""
+    monkeypatch.setattr(td3_bc, "_UPDATES_TOGETHER", 6)
+    learn_in(tmp_path / "whole", learner(), 60)
+    stopped, calls = learner(), 0
+    draw = stopped._draw
+
+    def asked(count: int) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == at:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return draw(count)
+
+    monkeypatch.setattr(stopped, "_draw", asked)
+    expected = 6 * at if at < 4 else 20
+    with pytest.raises(Interrupted, match=f"after a checkpoint at update {expected};"):
+        learn_in(tmp_path / "cut", stopped, 60)
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    resumed = learner()
+    learn_in(tmp_path / "cut", resumed, 60)
+    assert bytes_in(tmp_path / "cut") == bytes_in(tmp_path / "whole")
+
+
+def test_sigterm_from_the_shell_leaves_a_checkpoint(tmp_path: Path) -> None:
+    portfolio(2_000).save(tmp_path / "data.npz")
+    program = [sys.executable, "-m", "mvpi.cli", "offline", "learn", str(tmp_path / "data.npz")]
+    options = ["--updates", "1000000", "--ratio-every", "1000", "--out", str(tmp_path / "run")]
+    with subprocess.Popen(
+        [*program, *OPTIONS, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        metrics = tmp_path / "run" / "metrics.csv"
+        while process.poll() is None and not (metrics.exists() and metrics.stat().st_size):
+            time.sleep(0.02)
+        process.terminate()
+        out, err = process.communicate(timeout=300)
+    assert process.returncode == 130
+    *rows, last = err.splitlines()
+    assert out == ""
+    assert re.fullmatch(r"mvpi: stopped after a checkpoint at update \d+; the same .*", last)
+    assert rows  # a line an estimate, also without a terminal
+    assert all(re.match(r"update \d+000: y = [-\d.e]+, effective size", row) for row in rows)
 
 
 def test_nothing_is_written_before_the_updates_are_checked(tmp_path: Path) -> None:
@@ -242,7 +298,10 @@ def test_relabelling(
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
     raw, *_ = collected(gym.make("mvpi/Markowitz-v0"), "mvpi/raw-v0", 150)
     main(["offline", "relabel", "mvpi/raw-v0", "mvpi/new-v0", "--risk", "2.0", "--y", "0.1"])
-    assert "mvpi/new-v0" in capsys.readouterr().out
+    assert "mvpi/new-v0: y = 0.1." in capsys.readouterr().out
+    main(["offline", "relabel", "mvpi/raw-v0", "mvpi/other-v0", "--risk", "2.0"])
+    y = float(np.mean(Dataset.from_minari(raw).rewards))
+    assert f"mvpi/other-v0: y = {y:.5g}." in capsys.readouterr().out
     expected = mvpi.MeanVariance(2.0).augment(Dataset.from_minari(raw).rewards, 0.1)
     np.testing.assert_array_equal(Dataset.from_minari("mvpi/new-v0").rewards, expected)
 

@@ -73,7 +73,7 @@ def test_changes_on_the_page(before: float, after: float, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("before", "after", "text"),
-    [(-8.0, -9.0, "-12.5%"), (4.0, 4.0, "+0%"), (0.0, 0.25, "+0.25"), (0.0, 0.0, "+0%")],
+    [(-8.0, -9.2, "-15%"), (4.0, 4.0, "0%"), (0.0, 0.25, "+0.25"), (0.0, 0.0, "0%")],
 )
 def test_changes_in_a_sentence_of_a_command(before: float, after: float, text: str) -> None:
     assert display.change(before, after) == text

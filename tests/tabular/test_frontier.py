@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import math
 from itertools import pairwise
 
@@ -382,7 +384,7 @@ def test_plot_is_saved_and_labelled(small: Frontier, tmp_path, spread) -> None:
     assert "mean" in axes.get_ylabel()
     assert axes.get_title()
     names = [text.get_text() for text in axes.get_legend().get_texts()]
-    assert {"efficient", "dominated", "risk-neutral", "least variance"} <= set(names)
+    assert {"efficient", "risk-neutral", "least variance"} <= set(names)
     lines = {line.get_label(): line for line in axes.get_lines()}
     corners = small.variances if spread == "variance" else np.sqrt(small.variances)
     marks = lines["deterministic policies"]
@@ -416,3 +418,92 @@ def test_plot_draws_into_given_axes_and_no_file(small: Frontier, tmp_path, monke
     assert small.plot(axes=axes) is axes
     assert axes.get_lines()
     assert list(tmp_path.iterdir()) == []
+
+
+def without_dominated() -> mvpi.MDP:
+    """A sure 0, or a coin for more: every mixture of the two is efficient."""
+    p = np.zeros((3, 2, 3))
+    p[:, 0, 0] = 1.0
+    p[:, 1, 1:] = 0.5
+    return mvpi.MDP(p, np.array([0.0, 3.0, -1.0])[:, None].repeat(2, 1), 0.9, start=0)
+
+
+PICTURES = {
+    "1 vertex": lambda: mvpi.MDP(np.ones((1, 2, 1)), [[1.0, 0.5]], 0.9),
+    "1 vertex, mean 0": lambda: mvpi.MDP(np.full((2, 1, 2), 0.5), [[1.0], [-1.0]], 0.9),
+    "2 vertices": mvpi.examples.four_state,
+    "2 vertices, a far dominated part": lambda: mvpi.MDP.from_gymnasium("CliffWalking-v1"),
+    "2 vertices, nothing dominated": without_dominated,
+    "7 vertices": mvpi.examples.maintenance,
+    "9 vertices": lambda: mvpi.examples.inventory(30, 0.99),
+    "23 vertices": lambda: mvpi.examples.random_sparse(20, 4, 3, 0.95, seed=3),
+    "132 vertices": lambda: mvpi.examples.random_sparse(70, 4, 3, 0.95, seed=3),
+}
+
+
+@functools.cache
+def frontier_of(name: str) -> Frontier:
+    return mvpi.frontier(PICTURES[name]())
+
+
+@pytest.mark.parametrize("spread", ["variance", "standard deviation"])
+@pytest.mark.parametrize("name", PICTURES)
+def test_the_picture_is_filled_and_its_labels_cover_nothing(name: str, spread) -> None:
+    from matplotlib.text import Text
+
+    found = frontier_of(name)
+    axes = found.plot(spread=spread)
+    figure = axes.get_figure()
+    figure.draw_without_rendering()
+    left, right = axes.get_xlim()
+    bottom, top = axes.get_ylim()
+    vertices = found.variances if spread == "variance" else np.sqrt(found.variances)
+    assert left >= 0.0
+    assert left <= vertices[0] <= vertices[-1] <= right
+    if len(found) > 1:
+        assert found.means[-1] - found.means[0] > 0.8 * (top - bottom)
+    labels = [Text.get_window_extent(text) for text in axes.texts]
+    assert not any(a.overlaps(b) for a, b in itertools.combinations(labels, 2))
+    frame = axes.get_window_extent()
+    assert all(frame.contains(*box.min) and frame.contains(*box.max) for box in labels)
+    assert not axes.get_legend().get_window_extent().overlaps(frame)
+    lines = {line.get_label(): np.column_stack(line.get_data()) for line in axes.get_lines()}
+    for points in lines.values():
+        pixels = axes.transData.transform(np.asarray(points, dtype=float))
+        assert not any(box.count_contains(pixels) for box in labels)
+    assert ("dominated" in lines) == (name not in NOTHING_DOMINATED)
+    supported = sum(span is not None for span in found.risk_aversions)
+    assert len(labels) >= min(supported, 5)
+    if supported <= 7:
+        assert len(labels) == supported
+
+
+NOTHING_DOMINATED = {
+    "1 vertex, mean 0",
+    "2 vertices",
+    "2 vertices, nothing dominated",
+    "7 vertices",
+}
+
+
+@pytest.mark.parametrize("far", [-100.0, -1e4, -1e6])
+def test_no_sure_policy_of_less_mean_is_called_efficient(far: float) -> None:
+    """Three things for sure, and a gamble: of what is sure only the best is efficient."""
+    p = np.zeros((5, 4, 5))
+    for action, states in enumerate(([0], [1], [2], [3, 4])):
+        p[:, action, states] = 1.0 / len(states)
+    r = np.array([far, -1.0, far + 0.5, 0.5, -0.25])[:, None].repeat(4, 1)
+    found = mvpi.frontier(mvpi.MDP(p, r, 0.99, start=[0.0, 1.0, 0.0, 0.0, 0.0]))
+    np.testing.assert_array_less(0.0, np.diff(found.means))
+    np.testing.assert_array_less(0.0, np.diff(found.variances))
+    assert found.means[0] == pytest.approx(-1.0)
+    (low, high), *_ = found.risk_aversions
+    assert 0.0 < low < high == math.inf
+
+
+def test_cliff_walking_has_two_efficient_policies() -> None:
+    found = mvpi.frontier(mvpi.MDP.from_gymnasium("CliffWalking-v1"))
+    assert found.means == pytest.approx([-1.0, -0.12247897700103], abs=1e-9)
+    ranges = [tuple(span) for span in found.risk_aversions if span is not None]
+    assert ranges[1][1] == ranges[0][0] == pytest.approx(8.16470, abs=1e-4)
+    assert ranges[0][1] == math.inf

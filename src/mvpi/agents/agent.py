@@ -14,7 +14,7 @@ import mvpi
 from mvpi._checks import check_callback, check_count, check_number, check_output, check_path
 from mvpi.agents.files import FORMAT
 from mvpi.agents.policy import Policy
-from mvpi.agents.run import Checkpoint, OnRow, RunDirectory, begun, train
+from mvpi.agents.run import Checkpoint, OnRow, RunDirectory, begun, tell_made_again, train
 from mvpi.agents.settings import SETTINGS, CommonSettings, make_settings
 from mvpi.environment import Env, Made, Source, as_source
 from mvpi.envs import Task
@@ -155,6 +155,7 @@ class Agent(Generic[S]):
                 self._loaded = finished, steps
                 return
             learner = self._new_learner(directory.path, checkpoint)
+            tell_made_again(directory, self._steps_held(directory), learner.steps, "step")
             try:
                 directory.keep_rows(learner.steps, steps, self.settings.evaluation_every)
                 self._loaded, self._learner = None, learner
@@ -184,6 +185,13 @@ class Agent(Generic[S]):
             )
         complete = record.get("steps") == steps and directory.has_row(steps)
         return policy if complete else None
+
+    def _steps_held(self, directory: RunDirectory) -> int:
+        """How far the policy in the directory has learned."""
+        if not directory.policy.exists():
+            return 0
+        steps = Policy.load(directory.policy)[1].get("steps")
+        return steps if type(steps) is int else 0
 
     def _new_learner(self, *directory_and_checkpoint: Any) -> Any:
         return self.learner_type(

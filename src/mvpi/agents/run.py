@@ -162,6 +162,13 @@ class RunDirectory:
             )
 
 
+def tell_made_again(directory: RunDirectory, held: int, done: int, unit: str) -> None:
+    """Warn that a run which is prolonged makes some of its steps again."""
+    if held > done:
+        what = f"{directory.path} holds {held} {unit}s, its last checkpoint is of {unit} {done}"
+        warn(f"{what}: what came after is made again, with the same result", ResumeWarning)
+
+
 def begun(path: Path) -> bool:
     """Whether a directory holds something that was trained."""
     return any((path / name).exists() for name in (_CHECKPOINT_FILE, _POLICY_FILE))
@@ -187,7 +194,7 @@ def train(
 ) -> None:
     """Learn until the learner has made `steps` steps; writes what `directory` is to hold."""
     settings = learner.settings
-    stop = _Stop(directory)
+    stop = Stop(directory)
     clock = _Clock(learner)
     saved = learner.steps
 
@@ -206,7 +213,8 @@ def train(
                     _evaluate(learner, clock, directory, on_row)
             if learner.steps == evaluation:
                 learner.begin_period()
-            if learner.at_rest and due():
+            ended = directory is not None and learner.steps == steps  # it may be prolonged
+            if learner.at_rest and (due() or ended):
                 if directory is not None:
                     directory.write_checkpoint(learner)
                     if save_policy is not None:
@@ -252,7 +260,7 @@ class _Clock:
         return (self._learner.steps - self._steps) / (time.perf_counter() - self._time)
 
 
-class _Stop:
+class Stop:
     """Ctrl-C and SIGTERM: the first asks for a stop at the next episode's end, the second stops.
 
     Without a directory only Ctrl-C is listened to, and the agent can learn on where it stopped.
@@ -275,10 +283,10 @@ class _Stop:
             for number, handler in before.items():
                 signal.signal(number, handler)
 
-    def message(self, saved: int) -> str:
+    def message(self, saved: int, unit: str = "step") -> str:
         if self._in_memory:
-            return f"stopped at step {saved}; learn again goes on from there"
-        return f"stopped after a checkpoint at step {saved}; the same command resumes it"
+            return f"stopped at {unit} {saved}; learn again goes on from there"
+        return f"stopped after a checkpoint at {unit} {saved}; the same command resumes it"
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
         if self.wanted:

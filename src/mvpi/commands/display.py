@@ -6,7 +6,7 @@ import json
 import math
 from typing import Any
 
-from mvpi.report.changes import relative_change
+from mvpi.report.changes import percent, relative_change
 
 
 def print_json(facts: dict[str, Any]) -> None:
@@ -24,18 +24,20 @@ def _finite(value: Any) -> Any:
     return value
 
 
-def number(value: float, noise: float = 1e-15) -> str:
-    """Five digits, and rounding noise shown as the zero it is."""
-    return f"{_without_noise(value, noise):.5g}"
+def number(value: float) -> str:
+    """Five digits. Rounding errors are for `mvpi.rounding` to leave out.
+
+    >>> number(1.2345678), number(-0.0)
+    ('1.2346', '0')
+    """
+    return f"{value + 0.0:.5g}"
 
 
-def change(before: float, after: float, noise: float = 0.0) -> str:
-    """In percent; from 0, of which nothing is a percentage, the difference."""
-    before = _without_noise(before, noise)
-    after = before + _without_noise(after - before, noise)
+def change(before: float, after: float) -> str:
+    """In percent; from 0, of which nothing is a percentage, the difference.
+
+    >>> change(4.0, 3.0), change(0.0, 0.25), change(0.05, -1.0)
+    ('-25%', '+0.25', '-2,100%')
+    """
     share = float(relative_change(after, before))
-    return f"{100 * share:+.3g}%" if math.isfinite(share) else f"{after - before:+.3g}"
-
-
-def _without_noise(value: float, noise: float) -> float:
-    return 0.0 if abs(value) <= noise else value
+    return percent(share) if math.isfinite(share) else f"{after - before:+.3g}"

@@ -15,6 +15,7 @@ from mvpi import stats
 from mvpi.commands.display import number, print_json
 from mvpi.errors import InputError
 from mvpi.risk import risk_text
+from mvpi.rounding import Rounding
 
 if TYPE_CHECKING:
     from mvpi.evaluation import Evaluation
@@ -105,7 +106,31 @@ def _table(rows: Statistics, result: Evaluation, title: str) -> Table:
     table.columns[0].no_wrap = True
     for column in table.columns[1:]:
         column.justify = "right"
-    for name, (value, (low, high)) in rows.items():
+    for name, (value, (low, high)) in _without_rounding(rows).items():
         interval = f"{number(low)} to {number(high)}" if low == low else ""  # noqa: PLR0124 - NaN
         table.add_row(_NAMES[name], number(value), interval)
     return table
+
+
+def _without_rounding(rows: Statistics) -> Statistics:
+    """The statistics with rounding errors cut; of returns without spread the ratio is infinite."""
+    returns = Rounding(rows["mean"][0], rows["variance"][0])
+    rewards = Rounding(rows["reward_mean"][0], rows["reward_variance"][0])
+    kept: dict[str, Callable[[float], float]] = {
+        "mean": returns.level,
+        "variance": returns.variance,
+        "deviation": returns.deviation,
+        "cvar": returns.level,
+        "worst": returns.level,
+        "reward_mean": rewards.level,
+        "reward_variance": rewards.variance,
+    }
+    if returns.deviation(rows["deviation"][0]) == 0.0:
+        constant = stats.sharpe([returns.level(rows["mean"][0])])
+        kept["sharpe"] = lambda _: constant
+    else:
+        kept["sharpe"] = float
+    return {
+        name: (kept[name](value), (kept[name](low), kept[name](high)))
+        for name, (value, (low, high)) in rows.items()
+    }

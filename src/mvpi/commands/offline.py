@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from mvpi.commands.display import number, print_json
+from mvpi.commands.progress import watched
 from mvpi.errors import InputError
 from mvpi.offline import Dataset
 from mvpi.offline.settings import TD3BCSettings
@@ -105,14 +104,22 @@ class Learn:
             high=self.high,
             settings=self.settings,
         )
-        with _progress(self.updates, shown=not self.json) as tell:
-            learn_in(self.out, learner, self.updates, tell)
+        self.settings.check_updates(self.updates)
+        with ExitStack() as stack:
+            on_row = None
+            if not self.json:
+                progress = watched(self.updates, lambda: learner.updates, "updates")
+                say = stack.enter_context(progress)
+
+                def on_row(row: Row) -> None:
+                    say(_summary(row))
+
+            learn_in(self.out, learner, self.updates, on_row)
         last = _last_row(self.out, "updates")
         if self.json:
             print_json({"out": str(self.out), **last})
             return
-        y = number(last["y"] or 0.0)
-        console.print(f"Learned {last['updates']} updates in {self.out}; y = {y}.")
+        console.print(f"{_summary(last)}\nrun directory: {self.out}", soft_wrap=True)
 
 
 @dataclass(frozen=True)
@@ -189,8 +196,9 @@ class Relabel:
             policy = policy_in(self.policy)
             discount = 0.99 if discount is None else discount
         risk = parse_risk(self.risk)
-        relabel(self.data, self.new, risk, self.y, policy=policy, discount=discount)
-        console.print(f"Wrote the Minari data set {self.new}.")
+        copy = relabel(self.data, self.new, risk, self.y, policy=policy, discount=discount)
+        y = copy.storage.metadata["relabelled"]["y"]
+        console.print(f"Wrote the Minari data set {self.new}: y = {number(y)}.", soft_wrap=True)
 
 
 Command = (
@@ -245,6 +253,11 @@ def _last_row(out: Path, count: str) -> Row:
     return {**last, count: int(last[count] or 0)}
 
 
+def _summary(row: Row) -> str:
+    y, size = (number(row.get(name) or 0.0) for name in ("y", "effective_size"))
+    return f"update {row['updates']:.0f}: y = {y}, effective size {size}"
+
+
 def _estimates(
     found: OfflineEvaluation, level: float
 ) -> dict[str, tuple[float, tuple[float, float] | None]]:
@@ -264,15 +277,3 @@ def _policy_table(policy: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> 
     for state, row in enumerate(policy):
         table.add_row(str(state), *(f"{share:.4f}" for share in row))
     return table
-
-
-@contextmanager
-def _progress(updates: int, shown: bool) -> Iterator[Any]:
-    """A bar on standard error, and what it is told with every row."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    bar = Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), disable=not shown)
-    with bar:
-        task = bar.add_task("updates", total=updates)
-        yield lambda row: bar.update(
-            task, completed=row["updates"], description=f"y = {number(row['y'])}"
-        )

@@ -62,7 +62,7 @@ class Study(ABC):
     """Steps between two evaluations."""
     evaluation_episodes: int = 20
     """Episodes of each."""
-    final_episodes: int = 100
+    episodes: Annotated[int, tyro.conf.arg(aliases=["--final-episodes"])] = 100
     """Episodes that judge the final policy."""
     out: Path = Path("out/paper")
     """Run directories go to its `runs`, tables and figures beside it."""
@@ -133,7 +133,7 @@ class Study(ABC):
             self.seeds,
             self.steps,
             self.action_noise,
-            self.final_episodes,
+            self.episodes,
             {
                 "evaluation_every": self.evaluation_every,
                 "evaluation_episodes": self.evaluation_episodes,

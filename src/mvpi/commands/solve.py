@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
 from mvpi.commands.display import change, number, print_json
 from mvpi.errors import InputError
 from mvpi.risk import MeanVariance, Risk, VarianceBudget, parse_risk
+from mvpi.rounding import Rounding
 
 if TYPE_CHECKING:
     from mvpi.tabular import MDP, Frontier, Progress, Solution
@@ -27,8 +29,6 @@ _SHOWN_AFTER = 1.0
 """Seconds of work before progress is shown."""
 _SHOWN_STATES = 24
 _SHOWN_CORNERS = 12
-_INDISTINCT = 1e-9
-"""Share of the spread of the rewards below which differences are not meant."""
 
 
 @dataclass(frozen=True)
@@ -56,14 +56,15 @@ class Solve:
                 solution = policy_iteration(mdp, risk)
             else:
                 solution = optimize(mdp, risk, progress=progress)
-            neutral = None if self.json else _valued(mdp, risk, optimize(mdp, 0.0))
+            neutral = None if self.json else valued(mdp, risk, optimize(mdp, 0.0))
         if neutral is None:
             print_json({"risk": str(risk), **_model_facts(mdp), **_solution_facts(solution)})
             return
         name = "local optimum" if self.local else "optimum"
         console.print(f"{self.model}: {mdp}\n")
-        console.print(comparison(risk, {"risk-neutral": neutral, name: solution}))
-        console.print(verdict(neutral, solution))
+        least = smallest_reward(mdp)
+        console.print(comparison(risk, {"risk-neutral": neutral, name: solution}, least))
+        console.print(verdict(neutral, solution, least))
         _print_policy(console, solution)
 
 
@@ -96,7 +97,7 @@ class FrontierCommand:
             print_json(_frontier_facts(mdp, found))
             return
         console.print(f"{self.model}: {mdp}\n")
-        console.print(frontier_table(found))
+        console.print(frontier_table(found, smallest_reward(mdp)))
         if self.out is not None:
             console.print(f"picture: {self.out}")
 
@@ -116,6 +117,9 @@ def read_model(model: str, discount: float | None) -> MDP:
 @contextmanager
 def progress_display(task: str) -> Iterator[Progress]:
     """A line on standard error, shown once the work has lasted a while."""
+    from mvpi.commands.progress import COMPILING
+    from mvpi.compiled import while_compiling
+
     console = Console(stderr=True)
     status = console.status(f"{task} ...")
     timer = threading.Timer(_SHOWN_AFTER, status.start)
@@ -126,52 +130,75 @@ def progress_display(task: str) -> Iterator[Progress]:
 
     timer.start()
     try:
-        yield report
+        with while_compiling(lambda begins: status.update(COMPILING if begins else f"{task} ...")):
+            yield report
     finally:
         timer.cancel()
         timer.join()
         status.stop()
 
 
-def comparison(risk: Risk, solutions: dict[str, Solution]) -> Table:
-    """A row a solution: what each policy earns, how unsteadily, and what that is worth."""
-    table = Table("", "mean", "variance", "std. dev.", "value", "upper bound")
-    table.title = f"value = {_value_name(risk)}"
+def comparison(risk: Risk, solutions: dict[str, Solution], least: float = 0.0) -> Table:
+    """A row a solution: what each policy earns, how unsteadily, and what that is worth.
+
+    The value is the one of `risk` in every row, so the solutions must be for that risk (see
+    `valued`). `least` is the smallest reward but 0, the measure of rounding errors.
+    """
+    title = f"value = {_value_name(risk)}"
+    columns = ("", "mean", "variance", "std. dev.", "value", "upper bound")
+    table = Table(*columns, title=title, box=SIMPLE_HEAD)
     table.columns[0].no_wrap = True
     for column in table.columns[1:]:
         column.justify = "right"
-    for name, s in solutions.items():
-        noise = _noise(s)
-        value = number(s.mean if isinstance(risk, VarianceBudget) else s.value, noise)
-        bounded = name != "risk-neutral" and math.isfinite(s.upper_bound)
-        bound = number(s.upper_bound, noise) if bounded else ""
-        deviation = number(math.sqrt(s.variance), noise)
-        table.add_row(name, number(s.mean, noise), number(s.variance, 0.0), deviation, value, bound)
+    for name, solution in solutions.items():
+        table.add_row(name, *_cells(solution, least))
     return table
 
 
-def verdict(neutral: Solution, solution: Solution) -> str:
+def valued(mdp: MDP, risk: Risk, solution: Solution) -> Solution:
+    """A policy that was found for another measure, with the value it has for `risk`.
+
+    Its bound was one for that other measure, so it has none. Beyond the limit of a variance budget
+    the value is minus infinity.
+    """
+    rewards, weights = mdp.reward_distribution(mdp.occupancy(solution.policy))
+    if isinstance(risk, VarianceBudget):
+        allowed = solution.variance <= risk.limit * (1.0 + 1e-9)
+        value = solution.mean if allowed else -math.inf
+    else:
+        value = risk.value(rewards, weights)
+    return replace(solution, value=value, upper_bound=math.inf)
+
+
+def verdict(neutral: Solution, solution: Solution, least: float = 0.0) -> str:
     """One sentence: what the risk aversion bought and what it cost."""
-    noise = max(_noise(neutral), _noise(solution))
-    spread = max(neutral.variance, solution.variance)
-    mean = change(neutral.mean, solution.mean, noise)
-    variance = change(neutral.variance, solution.variance, _INDISTINCT * spread)
-    if mean == variance == "+0%":
+    before, after = (
+        (rounding.variance(s.variance), rounding.level(s.mean))
+        for s, rounding in ((s, _rounding(s, least)) for s in (neutral, solution))
+    )
+    variance, mean = (change(old, new) for old, new in zip(before, after, strict=True))
+    if variance == mean == "0%":
         return "The risk-neutral policy is also the best at this risk aversion."
     return f"Against the risk-neutral policy: variance {variance}, mean {mean}."
 
 
-def frontier_table(found: Frontier) -> Table:
+def frontier_table(found: Frontier, least: float = 0.0) -> Table:
     """The efficient policies (a selection when there are many) and their risk aversions."""
-    table = Table("mean", "variance", "std. dev.", "best for risk aversions", title=_title(found))
+    columns = ("mean", "variance", "std. dev.", "best for risk aversions")
+    table = Table(*columns, title=_title(found), box=SIMPLE_HEAD)
     for column in table.columns:
         column.justify = "right"
     for i in _selection(len(found)):
         span = found.risk_aversions[i]
         best = "none (variance limits only)" if span is None else f"{span[0]:.5g} to {span[1]:.5g}"
-        mean, variance = float(found.means[i]), float(found.variances[i])
-        table.add_row(*map(number, (mean, variance, math.sqrt(variance))), best)
+        table.add_row(*_moments(float(found.means[i]), float(found.variances[i]), least), best)
     return table
+
+
+def smallest_reward(mdp: MDP) -> float:
+    """The size of the smallest reward but 0: no policy earns less, except by rounding."""
+    sizes = abs(mdp.rewards)
+    return float(sizes.min(where=sizes > 0, initial=math.inf)) if sizes.any() else 0.0
 
 
 def _model_facts(mdp: MDP) -> dict[str, Any]:
@@ -206,18 +233,30 @@ def _frontier_facts(mdp: MDP, found: Frontier) -> dict[str, Any]:
 def _value_name(risk: Risk) -> str:
     if isinstance(risk, MeanVariance):
         return f"mean - {risk.risk_aversion:g} variance"
-    return "mean" if isinstance(risk, VarianceBudget) else str(risk)
+    if isinstance(risk, VarianceBudget):
+        return f"mean, where the variance is at most {risk.limit:g}"
+    return str(risk)
 
 
-def _valued(mdp: MDP, risk: Risk, solution: Solution) -> Solution:
-    """The solution for another measure with the value that `risk` gives its policy."""
-    value = risk.value(*mdp.reward_distribution(mdp.occupancy(solution.policy)))
-    return replace(solution, value=value)
+def _rounding(solution: Solution, least: float) -> Rounding:
+    return Rounding(solution.mean, solution.variance, least)
 
 
-def _noise(solution: Solution) -> float:
-    """Rewards that are less apart than this are not told apart."""
-    return _INDISTINCT * math.sqrt(solution.variance) + 1e-12 * abs(solution.mean)
+def _moments(mean: float, variance: float, least: float) -> list[str]:
+    """Mean, variance and standard deviation as cells."""
+    rounding = Rounding(mean, variance, least)
+    spread = rounding.variance(variance)
+    return [number(rounding.level(mean)), number(spread), number(math.sqrt(spread))]
+
+
+def _cells(solution: Solution, least: float) -> list[str]:
+    rounding = _rounding(solution, least)
+    bound = rounding.level(solution.upper_bound)
+    return [
+        *_moments(solution.mean, solution.variance, least),
+        number(rounding.level(solution.value)),
+        number(bound) if math.isfinite(bound) else "",
+    ]
 
 
 def _title(found: Frontier) -> str:

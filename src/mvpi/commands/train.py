@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, fields
@@ -12,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from mvpi.agents.files import Row, read_metrics
 from mvpi.agents.settings import (
@@ -23,8 +21,11 @@ from mvpi.agents.settings import (
     TD3Settings,
 )
 from mvpi.commands.display import number, print_json
+from mvpi.commands.progress import watched
 from mvpi.errors import InputError, missing
 from mvpi.risk import parse_risk
+from mvpi.rounding import Rounding
+from mvpi.stats import check_count
 
 if TYPE_CHECKING:
     from mvpi.agents.agent import Agent
@@ -112,6 +113,7 @@ class Train:
         from mvpi.envs import Task
 
         chosen = self.options
+        check_count(chosen.steps, "steps")
         agent = agent_for(chosen.settings)(
             Task(chosen.env, chosen.action_noise),
             parse_risk(chosen.risk),
@@ -125,7 +127,8 @@ class Train:
             if chosen.tensorboard:
                 listeners.append(stack.enter_context(_tensorboard(out / "tensorboard")))
             if not chosen.json:
-                listeners.append(stack.enter_context(_progress(agent, chosen.steps)))
+                say = stack.enter_context(watched(chosen.steps, lambda: agent.steps))
+                listeners.append(lambda row: say(_summary(row)))
 
             def tell(row: Row) -> None:
                 for listener in listeners:
@@ -164,39 +167,10 @@ def _summary(row: Row) -> str:
 
 
 def _pair(row: Row, name: str) -> str:
-    mean, variance = row[f"{name}_mean"], row[f"{name}_variance"]
-    return f"{number(mean or 0.0)} +- {number(math.sqrt(variance or 0.0))}"
-
-
-@contextmanager
-def _progress(agent: Agent[Any], steps: int) -> Iterator[OnRow]:
-    """A bar on standard error with speed, remaining time and the last evaluation."""
-    columns = (
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[speed]} steps/s"),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[last]}"),
-    )
-    with Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task("", total=steps, speed="-", last="")
-        done = threading.Event()
-
-        def follow() -> None:
-            before = None
-            while not done.wait(0.5):
-                now = agent.steps
-                if before is not None:
-                    bar.update(task, completed=now, speed=f"{2 * (now - before):.0f}")
-                before = now
-
-        follower = threading.Thread(target=follow, daemon=True)
-        follower.start()
-        try:
-            yield lambda row: bar.update(task, completed=row["steps"], last=_summary(row))
-        finally:
-            done.set()
-            follower.join()
+    mean, variance = row[f"{name}_mean"] or 0.0, row[f"{name}_variance"] or 0.0
+    rounding = Rounding(mean, variance)
+    spread = rounding.deviation(math.sqrt(variance))
+    return f"{number(rounding.level(mean))} +- {number(spread)}"
 
 
 @contextmanager

@@ -4,7 +4,7 @@
     metrics.csv            a row per estimate of `y`
     policy.safetensors     the policy, at every such row
     checkpoint.safetensors everything needed to go on, replaced atomically every `ratio_every`
-                           updates
+                           updates, and when Ctrl-C or SIGTERM ask for a stop
 
 The same settings and data on the same directory resume from the last checkpoint and end with the
 same bytes as a run that was never interrupted. So does a longer run: what a shorter one made after
@@ -20,10 +20,12 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import mvpi
 from mvpi.agents.files import FORMAT, Arrays, read_metrics
 from mvpi.agents.networks import arrays_of, with_arrays
-from mvpi.agents.run import RunDirectory
+from mvpi.agents.run import Interrupted, RunDirectory, Stop, tell_made_again
 from mvpi.errors import InputError
 from mvpi.npz import write_npz
 from mvpi.offline.dataset import Dataset
@@ -48,7 +50,9 @@ def learn_in(out: str | Path, learner: TD3BC, updates: int, on_row: OnRow | None
                 f"{out} already holds {done} updates, more than the {updates} asked for; use "
                 "another directory"
             )
+        tell_made_again(directory, done, learner.updates, "update")
         directory.keep_rows(learner.updates, updates, every)
+        stop = Stop(directory)
 
         def keep(row: Row) -> None:
             directory.add_row(row)
@@ -58,7 +62,11 @@ def learn_in(out: str | Path, learner: TD3BC, updates: int, on_row: OnRow | None
             if on_row is not None:
                 on_row(row)
 
-        learner.learn(updates, keep)
+        with stop.listening():
+            learner.learn(updates, keep, lambda: stop.wanted)
+        if learner.updates < updates:
+            directory.write_state(*_state(learner))
+            raise Interrupted(stop.message(learner.updates, "update"))
         learner.save(directory.policy)
     finally:
         directory.close()
@@ -134,6 +142,7 @@ def _state(learner: TD3BC) -> tuple[Arrays, dict[str, Any]]:
     record = {
         "updates": learner.updates,
         "y": learner.y,
+        "losses": learner.losses.tolist(),
         "risk_aversion": getattr(learner.risk, "risk_aversion", None),
         "random": learner.rng.bit_generator.state,
         "ratio_random": learner.ratio.rng.bit_generator.state,
@@ -147,6 +156,7 @@ def _restore(learner: TD3BC, arrays: Arrays, record: dict[str, Any], path: Path)
         learner.net, learner.ratio.state = with_arrays(both, arrays, path)
         learner.updates = check_count(record["updates"], "updates")
         learner.y = float(record["y"])
+        learner.losses = np.array(record.get("losses", 0.0), np.float64) + np.zeros(2)
         if isinstance(learner.risk, VarianceBudget):
             learner.risk = replace(learner.risk, risk_aversion=record["risk_aversion"])
         learner.rng.bit_generator.state = record["random"]

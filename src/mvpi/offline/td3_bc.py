@@ -178,42 +178,53 @@ class TD3BC:
         )
         self.updates = 0
         self.y = self.risk.dual(data.rewards)
+        self.losses = np.zeros(2)
+        """Sums over the updates since the last estimate of `y`: critics and actor."""
 
-    def learn(self, updates: int, on_row: OnRow | None = None) -> TD3BC:
-        """Go on until `updates` updates have been made in all.
+    def learn(
+        self, updates: int, on_row: OnRow | None = None, pause: Callable[[], bool] | None = None
+    ) -> TD3BC:
+        """Go on until `updates` updates have been made in all, or `pause` says to stop before.
 
         The estimate at the end counts: learning in several calls is learning in one if all but the
-        last end at multiples of `ratio_every`.
+        last end at multiples of `ratio_every`, or where they were paused.
         """
         self.settings.check_updates(updates)
         every = self.settings.ratio_every
         while self.updates < updates:
             until = min(updates, (self.updates // every + 1) * every)
-            losses = self.improve(until - self.updates)
+            losses = self.improve(until - self.updates, pause)
+            if self.updates < until:
+                break
             with warnings.catch_warnings():
                 if self.updates < updates:  # what the data say of the final policy matters
                     warnings.simplefilter("ignore", CoverageWarning)
                 found = self.evaluate()
+            self.losses = np.zeros(2)
             if on_row is not None:
                 on_row({"updates": self.updates, **found, **losses})
+            if pause is not None and pause():
+                break
         return self
 
-    def improve(self, updates: int) -> Row:
-        """Improve the policy at the current `y`; returns the mean losses."""
+    def improve(self, updates: int, pause: Callable[[], bool] | None = None) -> Row:
+        """Improve the policy at the current `y`; returns the mean losses since it was estimated."""
         delay = self.settings.policy_delay
         together = max(1, _UPDATES_TOGETHER // delay) * delay
-        total = np.zeros(2)
         for done in range(0, updates, together):
             count = min(together, updates - done)
             self.net, losses = update(self.net, self._draw(count), self.settings.alpha, self._td3)
-            total += count * np.asarray(losses, np.float64)
+            self.losses = self.losses + count * np.asarray(losses, np.float64)
             self.updates += count
-            if not np.isfinite(total).all():
+            if not np.isfinite(self.losses).all():
                 raise Divergence(
                     f"learning diverged before update {self.updates}: a loss is not finite any "
                     "more; lower the learning_rate, the risk aversion or the scale of the rewards"
                 )
-        critic_loss, actor_loss = (total / updates).tolist()
+            if count == together and pause is not None and pause():
+                break
+        since = (self.updates - 1) % self.settings.ratio_every + 1
+        critic_loss, actor_loss = (self.losses / since).tolist()
         return {"critic_loss": critic_loss, "actor_loss": actor_loss}
 
     def evaluate(self) -> Row:

@@ -7,7 +7,7 @@ spread between seeds is not mistaken for risk; the worst episode is the worst of
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +16,7 @@ import numpy.typing as npt
 from mvpi.experiments.outcome import Outcome
 from mvpi.report import samples
 from mvpi.report.groups import AgentKey, AgentRuns, Section
+from mvpi.rounding import Rounding
 
 Array = npt.NDArray[np.float64]
 
@@ -58,6 +59,9 @@ class Estimate:
     def overlaps(self, other: Estimate) -> bool:
         return self.low <= other.high and other.low <= self.high
 
+    def through(self, function: Callable[[float], float]) -> Estimate:
+        return Estimate(function(self.value), function(self.low), function(self.high))
+
 
 Estimates = dict[str, Estimate]
 
@@ -89,15 +93,26 @@ def estimates(outcomes: Sequence[Outcome], seed: int = 0) -> Estimates:
         several = count > 1
         between = samples.interval(of_steps[drawn].mean(1)) if several else (math.nan, math.nan)
         found[name] = Estimate(float(of_steps.mean()), *between)
+    if "reward_mean" in found and "reward_variance" in found:
+        mean, spread = found["reward_mean"], found["reward_variance"]
+        rounding = Rounding(mean.value, spread.value)
+        found["reward_mean"] = mean.through(rounding.level)
+        found["reward_variance"] = spread.through(rounding.variance)
     return found
 
 
+def _means(rows: Array) -> Array:
+    means = samples.means(rows)
+    return Rounding(means, samples.variances(rows)).level(means)
+
+
 def _deviations(rows: Array) -> Array:
-    return np.sqrt(samples.variances(rows))
+    variances = samples.variances(rows)
+    return Rounding(samples.means(rows), variances).deviation(np.sqrt(variances))
 
 
 def _sharpe_ratios(rows: Array) -> Array:
-    return samples.sharpe_ratio(samples.means(rows), samples.variances(rows))
+    return samples.sharpe_ratio(_means(rows), _deviations(rows) ** 2)
 
 
 def _cvars(rows: Array) -> Array:
@@ -109,7 +124,7 @@ def _cvars(rows: Array) -> Array:
 
 
 OF_ROWS: dict[str, samples.OfRows] = {
-    "mean": samples.means,
+    "mean": _means,
     "deviation": _deviations,
     "sharpe": _sharpe_ratios,
     "cvar": _cvars,

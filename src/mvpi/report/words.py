@@ -16,9 +16,9 @@ _MOST_NAMES = 5
 
 
 def number(value: float, digits: int = 4) -> str:
-    """So many digits, thousands grouped, and rounding noise shown as the zero it is.
+    """So many digits, thousands grouped. Rounding errors are for `mvpi.rounding` to leave out.
 
-    >>> number(12345.6), number(0.0123456), number(0.0123456, digits=3), number(1e-15)
+    >>> number(12345.6), number(0.0123456), number(0.0123456, digits=3), number(-0.0)
     ('12,346', '0.01235', '0.0123', '0')
     >>> number(1000.0), number(3.2), number(554.0, digits=3)
     ('1,000', '3.200', '554')
@@ -27,7 +27,6 @@ def number(value: float, digits: int = 4) -> str:
         return "\N{EN DASH}"
     if math.isinf(value):
         return "∞" if value > 0 else f"{_MINUS}∞"
-    value = round(value, 12) + 0.0
     if value == 0:
         return "0"
     if abs(value) >= 1e7 or abs(value) < 1e-4:

@@ -99,6 +99,27 @@ def inventory(capacity: int, discount: float = 0.999) -> MDP:
     return MDP.from_rows(table, rewards, discount)
 
 
+def maintenance(days: int = 20, discount: float = 0.99) -> MDP:
+    """A machine that wears out: run it (action 0), or spend the day on a service (action 1).
+
+    The state is the number of days since the last service or repair, up to `days - 1`. A day's run
+    earns 1, but `k` days after the service the machine breaks down with probability 0.002 k; the
+    repair costs 20. A day of service earns nothing. The risk-neutral policy has a service every
+    seventh day; the more risk-averse, the sooner.
+    """
+    days = check_count(days, "days", at_least=2)
+    _check_size(2 * days * days)
+    p, r = np.zeros((days, 2, days)), np.zeros((days, 2, days))
+    since = np.arange(days)
+    breakdown = np.minimum(0.002 * since, 1.0)
+    p[since, 0, np.minimum(since + 1, days - 1)] = 1.0 - breakdown
+    r[since, 0, np.minimum(since + 1, days - 1)] = 1.0
+    p[since, 0, 0] += breakdown
+    r[since, 0, 0] = -20.0
+    p[:, 1, 0] = 1.0
+    return MDP(p, r, discount, start=0)
+
+
 def _check_size(transitions: int) -> None:
     if transitions > _MOST_TRANSITIONS:
         raise InputError(

@@ -29,7 +29,7 @@ from mvpi.tabular.bellman import Actions
 from mvpi.tabular.exploration import Exploration, explore
 from mvpi.tabular.mdp import MDP
 from mvpi.tabular.optimize import TOLERANCE, Budget, LeastVariance, Tradeoff, blend
-from mvpi.tabular.polygon import Corner, Gap, Question
+from mvpi.tabular.polygon import Corner, Gap, Point, Question
 from mvpi.tabular.reachable import Core, reachable_core
 from mvpi.tabular.solution import Certificate, Progress, Solution, describe_moments
 
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[np.float64]
 
+_INDISTINCT = 1e-12
+"""Scaled second moments are not known better than to this share."""
 _PICTURE_TOLERANCE = 1e-3
 """The dominated part of the boundary is only drawn: to this accuracy, as a share of its width."""
 _MOST_POINTS = 10**6
@@ -108,7 +110,7 @@ class Frontier:
         self._corners = polygon.corners()
         efficient: list[Corner] = []
         for corner in reversed(self._corners):
-            if not efficient or corner.point.variance < efficient[-1].point.variance - 1e-12:
+            if not efficient or _calmer(corner.point, efficient[-1].point):
                 efficient.append(corner)
         efficient.reverse()
         self.means = _read_only([polygon.mean(c.point.m) for c in efficient])
@@ -241,6 +243,11 @@ class Frontier:
 
     def _certificate(self, bound: float, unit: float) -> Certificate:
         return Certificate(bound, self._tolerance * unit, self.solves)
+
+
+def _calmer(left: Point, right: Point) -> bool:
+    """Whether the variance of a point is less, beyond rounding: far from 0, `q - m^2` cancels."""
+    return left.variance < right.variance - _INDISTINCT * max(1.0, left.q)
 
 
 def _least_variance_from(gap: Gap, m: float) -> float:
