@@ -339,7 +339,7 @@ class Task:
         except (InputError, MemoryError):
             raise
         except Exception as error:
-            reason = why_not_made(self.id, error)
+            reason = why_not_made(self.id, error)[:300]
             raise InputError(f"environment {shown(self.id)} cannot be made: {reason}") from error
         return NoisyActions(env, self.action_noise) if self.action_noise > 0 else env
 

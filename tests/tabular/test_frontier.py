@@ -406,7 +406,7 @@ def test_only_the_efficient_part_is_drawn_as_such(cost: float) -> None:
 
 
 def test_plot_refuses_an_unknown_spread(small: Frontier) -> None:
-    with pytest.raises(InputError, match="spread must be one of variance, standard deviation"):
+    with pytest.raises(InputError, match="spread must be one of variance, standard deviation, got"):
         small.plot(spread="range")
 
 

@@ -99,14 +99,6 @@ def inventory(capacity: int, discount: float = 0.999) -> MDP:
     return MDP.from_rows(table, rewards, discount)
 
 
-def _check_size(transitions: int) -> None:
-    if transitions > _MOST_TRANSITIONS:
-        raise InputError(
-            f"an example must have at most {_MOST_TRANSITIONS:.0e} transitions, this one has "
-            f"{transitions:.3e}; ask for a smaller one"
-        )
-
-
 def maintenance(days: int = 20, discount: float = 0.99) -> MDP:
     """A machine that wears out: run it (action 0), or spend the day on a service (action 1).
 
@@ -115,6 +107,8 @@ def maintenance(days: int = 20, discount: float = 0.99) -> MDP:
     repair costs 20. A day of service earns nothing. The risk-neutral policy has a service every
     seventh day; the more risk-averse, the sooner.
     """
+    days = check_count(days, "days", at_least=2)
+    _check_size(2 * days * days)
     p, r = np.zeros((days, 2, days)), np.zeros((days, 2, days))
     since = np.arange(days)
     breakdown = np.minimum(0.002 * since, 1.0)
@@ -124,6 +118,14 @@ def maintenance(days: int = 20, discount: float = 0.99) -> MDP:
     r[since, 0, 0] = -20.0
     p[:, 1, 0] = 1.0
     return MDP(p, r, discount, start=0)
+
+
+def _check_size(transitions: int) -> None:
+    if transitions > _MOST_TRANSITIONS:
+        raise InputError(
+            f"an example must have at most {_MOST_TRANSITIONS:.0e} transitions, this one has "
+            f"{transitions:.3e}; ask for a smaller one"
+        )
 
 
 def _rows(states: int, columns: np.ndarray, probabilities: np.ndarray) -> csr_array:

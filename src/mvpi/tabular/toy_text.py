@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
+from mvpi._checks import shown
 from mvpi.errors import InputError
 
 Array = npt.NDArray[np.float64]
@@ -84,7 +85,7 @@ def _opened(env: Any) -> tuple[str, Any]:
     except Exception as error:  # noqa: BLE001 - whatever the maker of an environment raises
         from mvpi.envs import why_not_made
 
-        raise InputError(f"cannot make {env!r}: {why_not_made(env, error)}") from None
+        raise InputError(f"cannot make {shown(env)}: {why_not_made(env, error)[:300]}") from None
     made.close()
     return env, made.unwrapped
 
