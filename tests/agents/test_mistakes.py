@@ -367,11 +367,18 @@ def test_a_run_without_its_settings_is_left_alone(
 
 
 def test_lost_rows_are_told(tmp_path: Path, finished: Path) -> None:
-    out = tmp_path / "run"
+    """Refused, but in a directory of format 1, whose checkpoint does not know the rows."""
+    out, old = tmp_path / "run", tmp_path / "old"
     shutil.copytree(finished, out)
     (out / "metrics.csv").unlink()
-    with pytest.warns(ResumeWarning, match=r"metrics\.csv lacks 1 rows of before step 300") as told:
+    with pytest.raises(InputError, match=r"metrics\.csv is damaged: it does not begin with"):
         Case(steps=500).agent().learn(500, out)
+    shutil.copytree(Path(__file__).parent / "format_1" / "finished", old)
+    (old / "metrics.csv").unlink()
+    settings = {"buffer_size": 40, "hidden": [4], "window": 30, "saturation_penalty": 0.0}
+    agent = Case(steps=500, settings=settings).agent()
+    with pytest.warns(ResumeWarning, match=r"metrics\.csv lacks 1 rows of before step 300") as told:
+        agent.learn(500, old)
     assert told[0].filename == __file__
 
 
