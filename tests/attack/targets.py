@@ -200,6 +200,7 @@ def _of_tables() -> Iterator[Target]:
     grid = {"side": 3, "slip": 0.2, "seed": None}
     yield Target("examples.grid_world", mvpi.examples.grid_world, grid | discount, seed=_OPTIONAL)
     yield Target("examples.inventory", mvpi.examples.inventory, {"capacity": 5} | discount)
+    yield Target("examples.maintenance", mvpi.examples.maintenance, {"days": 5} | discount)
 
 
 def _of_environments() -> Iterator[Target]:
