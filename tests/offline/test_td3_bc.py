@@ -20,7 +20,7 @@ from mvpi.agents.policy import Deterministic, Policy
 from mvpi.agents.settings import TD3Settings
 from mvpi.envs import Markowitz
 from mvpi.errors import Divergence
-from mvpi.offline import CoverageWarning, Dataset, effective_size, td3_bc
+from mvpi.offline import CoverageWarning, Dataset, DensityRatio, effective_size, td3_bc
 from mvpi.offline.settings import TD3BCSettings
 from mvpi.offline.td3_bc import TD3BC, learn_continuous
 
@@ -281,11 +281,13 @@ def test_the_update_sees_augmented_rewards_of_raw_data(
 @pytest.mark.parametrize("risk", [MeanVariance(2.0), CVaR(0.2), Entropic(0.5)])
 def test_rows_say_what_the_weighted_rewards_are(risk: Risk) -> None:
     data, rows = some_data(), []
-    learner = TD3BC(data, risk, 0.9, settings=TD3BCSettings(**TINY))
+    settings = TD3BCSettings(**TINY, ratio_method="gen-dice")
+    learner = TD3BC(data, risk, 0.9, settings=settings)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CoverageWarning)
         learner.learn(30, rows.append).learn(50, rows.append)
     assert [row["updates"] for row in rows] == [20, 30, 40, 50]
+    assert isinstance(learner.ratio, DensityRatio)
     ratio = learner.ratio.ratio()
     assert rows[-1] | {"critic_loss": 0, "actor_loss": 0} == {
         "updates": 50,

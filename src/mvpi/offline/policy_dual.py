@@ -11,8 +11,9 @@ end of an episode) and `phi_0` those at starts:
     mean  = E[phi_0]^T A^-1 E[phi r]  =  E[tau r],     tau = phi^T A^-T E[phi_0]
 
 `tau` is a density ratio (the one of GradientDICE in closed form for functions linear in `phi`;
-Uehara 2020), so that the dual of the rewards weighted by it is `y` for any risk measure. Negative
-ratios count as 0, and the mean is made 1. The features are
+Uehara 2020), so that the dual of the rewards weighted by it is `y` for any risk measure. It may be
+negative in places; the distribution function of the rewards that follows from it is made monotone
+(Chernozhukov 2010), and shifted to the mean that `tau` gives. The features are
 
     network      the last hidden layer of a network trained by fitted-Q evaluation
     relu         random ReLU units, which no training can lead astray
@@ -27,12 +28,13 @@ cover.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
+from threadpoolctl import threadpool_limits
 
 from mvpi.agents.settings import layer_sizes
 from mvpi.errors import Divergence, InputError, warn
@@ -94,6 +96,8 @@ class PolicyDual:
     """As many rewards of the policy itself would be as informative."""
     rows: int
     """Of the data."""
+    supported: bool
+    """Whether no estimate had to be moved to within what the data can support."""
 
     @property
     def disagree(self) -> bool:
@@ -102,16 +106,17 @@ class PolicyDual:
         return bool(max(lows) > min(highs))
 
     def warn(self) -> None:
-        """A `CoverageWarning` if `y` rests on few rows, or the estimates disagree."""
+        """A `CoverageWarning` if `y` rests on few rows or goes beyond them, or estimates differ."""
         warn_if_few(self.effective_size, self.rows)
-        if self.disagree:
-            low, high = self.interval
-            shown = ", ".join(f"{y:.4g}" for y in self.estimates)
-            warn(
-                f"estimates of y disagree beyond their intervals, {shown}: y = {self.y:.4g} may be "
-                f"anything from {low:.4g} to {high:.4g}; give y, or data closer to the policy",
-                CoverageWarning,
-            )
+        shown, (low, high) = ", ".join(f"{y:.4g}" for y in self.estimates), self.interval
+        remedy = "give y, or data closer to the policy"
+        if not self.supported:
+            what = f"estimates of y are beyond the best or worst {SMALLEST_SHARE:.0%} of the data"
+            warn(f"{what}, and were moved there, {shown}; {remedy}", CoverageWarning)
+        elif self.disagree:
+            what = f"estimates of y disagree beyond their intervals, {shown}"
+            where = f"y = {self.y:.4g} may be anything from {low:.4g} to {high:.4g}"
+            warn(f"{what}: {where}; {remedy}", CoverageWarning)
 
 
 def policy_dual(
@@ -206,24 +211,29 @@ class PolicyDuals:
 
     def estimate(self, risk: Risk | float) -> PolicyDual:
         """`y` of the policy of the last update."""
-        measure, sample = as_risk(risk), self._sample
-        if sample is None:
+        if self._sample is None:
             raise InputError("the estimate is of a policy: call update(policy, steps) first")
-        low, high = _supported(measure, sample.rewards)
-        ratios, estimates, intervals = [], [], []
+        with threadpool_limits(1):  # the systems are small
+            return self._estimated(as_risk(risk), self._sample)
+
+    def _estimated(self, measure: Risk, sample: _Sample) -> PolicyDual:
+        order = np.argsort(sample.rewards, kind="stable")
+        rewards = sample.rewards[order]
+        low, high = _supported(measure, rewards)
+        tail = 0.5 * (1.0 - _CONFIDENCE)
+        ratios, estimates, intervals, supported = [], [], [], True
         for system in self._systems(sample):
             rng = np.random.default_rng([self._seed, 2])  # the same resamples for all
-            ratio = system.ratio()
-            drawn = [system.resampled(rng) for _ in range(_RESAMPLES)]
-            values = [measure.dual(sample.rewards, weights) for weights in drawn]
-            ratios.append(ratio)
-            y, tail = measure.dual(sample.rewards, ratio), 0.5 * (1.0 - _CONFIDENCE)
-            bounds = np.quantile([y, *values], [tail, 1.0 - tail])
-            estimates.append(float(np.clip(y, low, high)))
+            ratios.append(system.ratio())
+            weighed = [ratios[-1], *system.resampled(rng, _RESAMPLES)]
+            values = [_dual(measure, rewards, weights[order]) for weights in weighed]
+            bounds = np.quantile(values, [tail, 1.0 - tail])
+            supported = supported and low <= values[0] <= high
+            estimates.append(float(np.clip(values[0], low, high)))
             intervals.append(tuple(np.clip(bounds, low, high).tolist()))
         median = int(np.argsort(estimates)[len(estimates) // 2])
         y, ratio, fitted_q = estimates[median], ratios[median], self._fitted_q_mean(sample)
-        reward_mean = mean(sample.rewards, ratio)
+        reward_mean = float(np.clip(ratio @ sample.rewards / len(ratio), rewards[0], rewards[-1]))
         shifted = float(np.clip(y + fitted_q - reward_mean, low, high))
         ends = [*intervals, (shifted, shifted)]
         return PolicyDual(
@@ -233,9 +243,10 @@ class PolicyDuals:
             intervals=tuple(intervals),
             fitted_q_mean=fitted_q,
             reward_mean=reward_mean,
-            reward_variance=variance(sample.rewards, ratio),
-            effective_size=effective_size(ratio) * len(self.data) / len(ratio),
+            reward_variance=variance(rewards, _monotone(ratio[order])),
+            effective_size=effective_size(np.maximum(ratio, 0.0)) * len(self.data) / len(ratio),
             rows=len(self.data),
+            supported=supported,
         )
 
     def _drawn(self, policy: Any) -> _Sample:
@@ -319,26 +330,47 @@ class _System:
         self._ridge = _RIDGE * size * np.eye(phi.shape[1])
 
     def ratio(self) -> Array:
-        """For every row, not negative, with mean 1."""
-        start = self._starts.mean(axis=0)
-        return self._solved(np.ones(len(self._blocks)), start)
+        """For every row, with mean 1; it may be negative."""
+        times = np.ones((1, len(self._blocks)))
+        tau = next(self._solved(times, self._starts.mean(axis=0)[None]))
+        return tau / tau.mean()
 
-    def resampled(self, rng: np.random.Generator) -> Array:
+    def resampled(self, rng: np.random.Generator, count: int) -> Iterator[Array]:
         """How much every row counts when groups and starts have random weights."""
-        times = rng.standard_exponential(len(self._blocks))
-        times /= times.mean()
-        share = rng.standard_exponential(len(self._starts))
-        return self._solved(times, share @ self._starts / share.sum()) * times[self._group]
+        sizes = (len(self._blocks), len(self._starts))
+        drawn = [[rng.standard_exponential(size) for size in sizes] for _ in range(count)]
+        times, shares = (np.stack(weights) for weights in zip(*drawn, strict=True))
+        times /= times.mean(axis=1, keepdims=True)
+        starts = shares @ self._starts / shares.sum(axis=1, keepdims=True)
+        return self._solved(times, starts)
 
-    def _solved(self, times: Array, start: Array) -> Array:
-        system = np.tensordot(times, self._blocks, 1) + self._ridge
-        tau: Array = self._phi @ np.linalg.solve(system.T, start)
-        total = float(times[self._group] @ tau)
-        if not (np.isfinite(total) and total > 0.0):
-            return np.ones(len(tau))  # it says nothing: the data as they are
-        tau = np.maximum(tau, 0.0)
-        tau /= tau.mean()
-        return tau
+    def _solved(self, times: Array, starts: Array) -> Iterator[Array]:
+        """What rows count for the weights of groups, and the mean features at starts."""
+        systems = np.tensordot(times, self._blocks, 1) + self._ridge
+        solutions = np.linalg.solve(systems.transpose(0, 2, 1), starts[..., None])[..., 0]
+        for often, solution in zip(times, solutions, strict=True):
+            weights = often[self._group] * (self._phi @ solution)
+            total = float(weights.sum())
+            sound = np.isfinite(total) and total > 0.0
+            yield weights if sound else np.ones(len(weights))  # it says nothing: as the data are
+
+
+def _dual(risk: Risk, rewards: Array, weights: Array) -> float:
+    """`y` of rewards in ascending order, for weights that may be negative."""
+    distribution = _monotone(weights)
+    shift = float(weights @ rewards / weights.sum()) - mean(rewards, distribution)
+    return risk.dual(rewards, distribution) + shift
+
+
+def _monotone(weights: Array) -> Array:
+    """Weights of rewards in ascending order, not negative, for some that may be.
+
+    The distribution function is the middle of the largest monotone one below and the smallest
+    above.
+    """
+    cdf = np.cumsum(weights) / weights.sum()
+    above, below = np.maximum.accumulate(cdf), np.minimum.accumulate(cdf[::-1])[::-1]
+    return np.diff(np.clip(0.5 * (above + below), 0.0, 1.0), prepend=0.0)
 
 
 def _groups(data: Dataset) -> npt.NDArray[np.int64]:
@@ -349,8 +381,7 @@ def _groups(data: Dataset) -> npt.NDArray[np.int64]:
 
 
 def _supported(risk: Risk, rewards: Array) -> Interval:
-    """`y` of policies that keep to the smallest share of the data which counts as covered: that
-    with the lowest rewards, and that with the highest."""
-    ordered = np.sort(rewards)
-    count = max(1, round(SMALLEST_SHARE * len(ordered)))
-    return risk.dual(ordered[:count]), risk.dual(ordered[-count:])
+    """Of rewards in ascending order: `y` of the lowest and of the highest ones, as many as the
+    smallest share of the data that counts as covered."""
+    count = max(1, round(SMALLEST_SHARE * len(rewards)))
+    return risk.dual(rewards[:count]), risk.dual(rewards[-count:])
