@@ -145,7 +145,6 @@ def test_killed_after_the_last_step_before_the_policy_is_written(
         assert results(tmp_path / f"{back}") == results(tmp_path / "whole")
 
 
-@pytest.mark.filterwarnings("ignore:.*is made again")
 @pytest.mark.parametrize("env", ["mvpi/Markowitz-v0", ["Walk"]])
 @pytest.mark.parametrize("steps", [[300, 600], [200, 600], [50, 600], [310, 311, 455, 600]])
 def test_prolonged_is_the_same_as_at_once(
@@ -174,7 +173,6 @@ def test_what_is_made_again_is_told(tmp_path: Path) -> None:
         run(Case(steps=300), tmp_path / "run")
 
 
-@pytest.mark.filterwarnings("ignore:.*is made again")
 def test_prolonging_is_killed_and_resumed(tmp_path: Path) -> None:
     run(Case(steps=600), tmp_path / "whole")
     run(Case(steps=350), tmp_path / "0")
@@ -200,7 +198,6 @@ def test_an_interrupted_longer_run_is_not_taken_for_a_finished_shorter_one(
     assert results(tmp_path / "1") == results(tmp_path / "whole")
 
 
-@pytest.mark.filterwarnings("ignore:.*is made again")
 def test_a_finished_run_whose_prolonging_was_killed_at_once_is_whole(tmp_path: Path) -> None:
     run(Case(steps=350), tmp_path / "whole")
     run(Case(steps=350), tmp_path / "0")

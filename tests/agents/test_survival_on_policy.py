@@ -151,7 +151,6 @@ def test_processes_killed_twenty_times(
     assert kill_processes(case, 20, tmp_path, server, inside=("step",), within=60) >= 10
 
 
-@pytest.mark.filterwarnings("ignore:.*is made again")
 @algorithms
 @pytest.mark.parametrize("name", ["random episodes", "four states"])
 def test_prolonged_is_the_same_as_at_once(tmp_path: Path, algorithm: str, name: str) -> None:
@@ -164,7 +163,6 @@ def test_prolonged_is_the_same_as_at_once(tmp_path: Path, algorithm: str, name: 
         assert results(tmp_path / "parts") == results(tmp_path / f"{steps}")
 
 
-@pytest.mark.filterwarnings("ignore:.*is made again")
 @algorithms
 def test_prolonging_is_killed_and_resumed(tmp_path: Path, algorithm: str) -> None:
     case = Case(["Walk"], steps=STEPS, algorithm=algorithm)

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from mvpi.agents.files import read_json, read_metrics
 
 from mvpi import CVaR, Entropic, InputError, MeanVariance, Risk, VarianceBudget
-from mvpi.agents.files import read_json, read_metrics
 from mvpi.cli import main
 from mvpi.experiments.offline import gathered
 from mvpi.offline import CoverageWarning, Dataset, PolicyDual, density_ratio, learn_finite

@@ -159,7 +159,7 @@ class Agent(Generic[S]):
                 self._loaded = finished, steps
                 return
             learner = self._new_learner(directory.path, checkpoint)
-            tell_made_again(directory, self._steps_held(directory), learner.steps, "step")
+            tell_made_again(directory, self._steps_held(directory), learner.steps, steps, "step")
             try:
                 directory.keep_rows(learner.steps, steps, self.settings.evaluation_every)
                 self._loaded, self._learner = None, learner

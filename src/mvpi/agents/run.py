@@ -6,6 +6,7 @@ bytes as a run that was never interrupted.
 
 from __future__ import annotations
 
+import logging
 import signal
 import threading
 import time
@@ -20,7 +21,7 @@ from threadpoolctl import threadpool_limits
 from mvpi._storage.metrics import Row
 from mvpi._storage.run_directory import RunDirectory
 from mvpi.agents.learner import Learner
-from mvpi.errors import EnvironmentFailure, ResumeWarning, warn
+from mvpi.errors import EnvironmentFailure
 
 OnRow = Callable[[Row], None]
 
@@ -31,11 +32,13 @@ class Interrupted(KeyboardInterrupt):
     """Training was asked to stop and did, at a checkpoint if the message says so."""
 
 
-def tell_made_again(directory: RunDirectory, held: int, done: int, unit: str) -> None:
-    """Warn that a run which is prolonged makes some of its steps again."""
-    if held > done:
-        what = f"{directory.path} holds {held} {unit}s, its last checkpoint is of {unit} {done}"
-        warn(f"{what}: what came after is made again, with the same result", ResumeWarning)
+def tell_made_again(directory: RunDirectory, held: int, done: int, wanted: int, unit: str) -> None:
+    """Log that a finished run which is prolonged makes some of its steps again."""
+    if done < held < wanted:
+        logging.getLogger("mvpi").warning(
+            "%s holds %d %ss, its last checkpoint is of %s %d: what came after is made again, with "
+            "the same result", directory.path, held, unit, unit, done,
+        )  # fmt: skip
 
 
 def train(
@@ -55,6 +58,14 @@ def train(
         late = learner.steps >= saved + settings.checkpoint_every
         return stop.wanted or (directory is not None and late)
 
+    def checkpoint() -> None:
+        nonlocal saved
+        if directory is not None:
+            _write_checkpoint(learner, directory)
+            if save_policy is not None:
+                save_policy(directory.policy)
+        saved = learner.steps
+
     with threadpool_limits(1), stop.listening():
         if directory is not None and learner.steps == steps and not directory.has_row(steps):
             _evaluate(learner, clock, directory, on_row)  # killed between checkpoint and row
@@ -62,17 +73,17 @@ def train(
             evaluation = _next_multiple(learner.steps, settings.evaluation_every)
             with _told_where(learner, directory, saved):
                 learner.advance(min(steps, evaluation), due)
+                # The row of an end between two evaluations goes when the run is prolonged: the
+                # checkpoint from which that happens must not count on it.
+                between = learner.steps == steps < evaluation
+                if between and learner.at_rest:
+                    checkpoint()
                 if learner.steps in (steps, evaluation):
                     _evaluate(learner, clock, directory, on_row)
             if learner.steps == evaluation:
                 learner.begin_period()
-            ended = directory is not None and learner.steps == steps  # it may be prolonged
-            if learner.at_rest and (due() or ended):
-                if directory is not None:
-                    _write_checkpoint(learner, directory)
-                    if save_policy is not None:
-                        save_policy(directory.policy)
-                saved = learner.steps
+            if learner.at_rest and not between and (due() or learner.steps == steps):
+                checkpoint()
                 if stop.wanted and learner.steps < steps:
                     raise Interrupted(stop.message(saved))
 

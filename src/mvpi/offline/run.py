@@ -51,7 +51,7 @@ def learn_in(out: str | Path, learner: TD3BC, updates: int, on_row: OnRow | None
                 f"{out} already holds {done} updates, more than the {updates} asked for; use "
                 "another directory"
             )
-        tell_made_again(directory, done, learner.updates, "update")
+        tell_made_again(directory, done, learner.updates, updates, "update")
         directory.keep_rows(learner.updates, updates, every)
         stop = Stop(directory)
 
