@@ -228,7 +228,7 @@ MISTAKES: dict[str, tuple[Callable[[Path], Any], list[str], str]] = {
     "discount 2": (untouched, ["frontier", "MODEL", "--discount", "2"], "discount"),
     "discount nan": (untouched, ["frontier", "MODEL", "--discount", "nan"], "discount"),
     "missing file": (Path.unlink, ["solve", "MODEL"], "does not exist"),
-    "directory": (lambda path: (path.unlink(), path.mkdir()), ["solve", "MODEL"], "not a file"),
+    "directory": (lambda path: (path.unlink(), path.mkdir()), ["solve", "MODEL"], "not a regular"),
     "corrupted file": (corrupted, ["solve", "MODEL"], "model.npz"),
     "pickle": (pickled, ["solve", "MODEL"], "not an .npz"),
     "object array": (object_array, ["frontier", "MODEL"], "model.npz"),

@@ -58,7 +58,7 @@ WRONG_SETTINGS: list[tuple[dict[str, Any], str]] = [
     ({"hidden": ()}, "at least one layer"),
     ({"hidden": (8, 0)}, "each size in hidden"),
     ({"hidden": (8.0,)}, "each size in hidden"),
-    ({"hidden": {8: 1}.items()}, "each size in hidden"),
+    ({"hidden": {8: 1}.items()}, "hidden must be a sequence"),
     ({"batch_size": 0}, "batch_size must be a whole number >= 1, got 0"),
     ({"batch_size": 8.0}, "batch_size must be a whole number >= 1, got 8.0"),
     ({"buffer_size": -1}, "buffer_size"),
@@ -435,7 +435,7 @@ def test_directories_that_cannot_be_written(
         "long": tmp_path / ("x" * 300),
     }[out]
     line = told(capsys, *options(path, Case()))
-    assert str(path) in line
+    assert str(path)[:40] in line
     assert (tmp_path / "file").read_text() == "mine"
 
 

@@ -90,7 +90,9 @@ def test_the_same_experiment_said_otherwise_has_the_same_identity(same: dict[str
 
 def test_the_identity_of_today_is_that_of_earlier_versions() -> None:
     """Finished runs are found by it: a change would repeat them all."""
-    assert BASE.name == "td3-Hopper-v4-risk-1.0-seed-0-19592acfd0"
+    assert BASE.name == "td3-Hopper-v4-risk-1.0-seed-0-d16e7df36d"
+    earlier = replace(BASE, settings={"saturation_penalty": 0.0})  # which there was not
+    assert earlier.name == "td3-Hopper-v4-risk-1.0-seed-0-19592acfd0"
 
 
 def test_an_experiment_keeps_the_settings_it_was_made_with() -> None:

@@ -429,7 +429,7 @@ def zeros(s: np.ndarray) -> np.ndarray:
         ("features must return a row per pair", VECTORS, zeros, {"features": lambda s, _: s[:3]}),
         ("features must not be 0", VECTORS, zeros, {"features": lambda s, _: 0 * s}),
         ("features must return finite", VECTORS, zeros, {"features": lambda s, _: s / 0.0}),
-        ("features must return numbers", VECTORS, zeros, {"features": lambda *_: "many"}),
+        ("features must be an array of numbers", VECTORS, zeros, {"features": lambda *_: "many"}),
     ],
 )
 @np.errstate(divide="ignore", invalid="ignore")

@@ -15,7 +15,8 @@ import mvpi
 from mvpi import InputError, stats
 from mvpi.errors import Divergence
 from mvpi.offline import Dataset, effective_size
-from mvpi.offline.evaluation import OfflineEvaluation, _blocks, evaluate
+from mvpi.offline.blocks import episode_blocks
+from mvpi.offline.evaluation import OfflineEvaluation, evaluate
 from mvpi.offline.fitted_q import fitted_q_mean
 from mvpi.offline.pairs import FinitePairs
 
@@ -241,14 +242,14 @@ def test_episodes_are_weighted_as_a_whole(together: float, error: float) -> None
 
 def test_blocks_are_episodes_or_parts_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mvpi.offline.dataset._PIECE", 10)  # data of many pieces
-    np.testing.assert_array_equal(_blocks(walks(200, 9, 0.0)), np.repeat(np.arange(200), 9))
-    long = _blocks(walks(1, 1000, 0.0))
+    np.testing.assert_array_equal(episode_blocks(walks(200, 9, 0.0)), np.repeat(np.arange(200), 9))
+    long = episode_blocks(walks(1, 1000, 0.0))
     np.testing.assert_array_equal(long, np.repeat(np.arange(100), 10))
     data = walks(200, 9, 0.0)
     shuffled = Dataset(*data.batch(np.random.default_rng(0).permutation(len(data))), data.starts)
-    assert len(np.unique(_blocks(shuffled))) > 0.99 * len(data)
+    assert len(np.unique(episode_blocks(shuffled))) > 0.99 * len(data)
     finite = Dataset([0, 1, 0], [0, 0, 0], [0, 0, 0], [1, 1, 0], [False] * 3, [0])
-    np.testing.assert_array_equal(_blocks(finite), [0, 1, 2])
+    np.testing.assert_array_equal(episode_blocks(finite), [0, 1, 2])
 
 
 def portfolio() -> tuple[Dataset, Any, float]:

@@ -158,9 +158,10 @@ class Agent(Generic[S]):
             if finished is not None:
                 self._loaded = finished, steps
                 return
+            held = self._steps_held(directory)
             learner = self._new_learner(directory.path, checkpoint)
-            tell_made_again(directory, self._steps_held(directory), learner.steps, steps, "step")
             try:
+                tell_made_again(directory, held, learner.steps, steps, "step")
                 directory.keep_rows(learner.steps, steps, self.settings.evaluation_every)
                 self._loaded, self._learner = None, learner
                 train(learner, steps, directory, self.save, on_row)

@@ -72,6 +72,8 @@ _RESAMPLES = 100
 _CONFIDENCE = 0.95
 _FOLLOW = 0.05
 """How far target networks follow at each update."""
+_NEGLIGIBLE = 0.05
+"""Share of the standard deviation of the rewards by which estimates may differ without a word."""
 _RIDGE = 1e-3
 """Added to the diagonal of `A`, as a share of the mean square of a feature."""
 
@@ -98,12 +100,14 @@ class PolicyDual:
     """Of the data."""
     supported: bool
     """Whether no estimate had to be moved to within what the data can support."""
+    data_deviation: float = 0.0
+    """Standard deviation of the rewards in the data."""
 
     @property
     def disagree(self) -> bool:
-        """Whether no number lies in all the intervals of the estimates."""
+        """Whether no number lies in all the intervals of the estimates, nor nearly so."""
         lows, highs = zip(*self.intervals, strict=True)
-        return bool(max(lows) > min(highs))
+        return bool(max(lows) > min(highs) + _NEGLIGIBLE * self.data_deviation)
 
     def warn(self) -> None:
         """A `CoverageWarning` if `y` rests on few rows or goes beyond them, or estimates differ."""
@@ -247,6 +251,7 @@ class PolicyDuals:
             effective_size=effective_size(np.maximum(ratio, 0.0)) * len(self.data) / len(ratio),
             rows=len(self.data),
             supported=supported,
+            data_deviation=float(np.std(rewards)),
         )
 
     def _drawn(self, policy: Any) -> _Sample:
@@ -333,7 +338,8 @@ class _System:
         """For every row, with mean 1; it may be negative."""
         times = np.ones((1, len(self._blocks)))
         tau = next(self._solved(times, self._starts.mean(axis=0)[None]))
-        return tau / tau.mean()
+        ratio: Array = tau / tau.mean()
+        return ratio
 
     def resampled(self, rng: np.random.Generator, count: int) -> Iterator[Array]:
         """How much every row counts when groups and starts have random weights."""
