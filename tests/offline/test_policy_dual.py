@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from mvpi.agents.files import read_json, read_metrics
+from mvpi._storage.files import read_json
+from mvpi._storage.metrics import read_metrics
 
 from mvpi import CVaR, Entropic, InputError, MeanVariance, Risk, VarianceBudget
 from mvpi.cli import main

@@ -36,8 +36,7 @@ def finish(grid: Grid, root: Path, *, metrics: str | None = None) -> None:
     for i, experiment in enumerate(grid.experiments()):
         directory = root / experiment.name
         directory.mkdir(parents=True)
-        (directory / "config.json").write_text("{}")
-        Outcome(20, (i, i + 2.0), 0.5, 0.25, (0.0, 1.0)).write(directory)
+        Outcome(20, (float(i), i + 2.0), 0.5, 0.25, (0.0, 1.0)).write(directory)
         (directory / "metrics.csv").write_text(metrics if metrics is not None else lines)
 
 

@@ -85,8 +85,11 @@ def read_json(path: Path) -> dict[str, Any]:
 def replacing(path: Path) -> Iterator[io.FileIO]:
     """A new file that takes the place of `path` once it is complete and durable.
 
-    A kill or a full disk leaves what was there before. A link there is replaced, not followed.
+    A kill or a full disk leaves what was there before. A link there is replaced, not followed; a
+    device, a FIFO or a directory is never replaced.
     """
+    if not path.is_symlink() and path.exists() and not path.is_file():
+        raise InputError(f"{path} is not a regular file; use another")
     partial = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
     try:
         with open_file(partial, "x+") as file:

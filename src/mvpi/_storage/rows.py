@@ -72,16 +72,16 @@ class RowFile:
             memory = mmap.mmap(self._file.fileno(), self._total)
             self._reserved = 0
             self._reserve(min(count, self._size))
+            self._memory = memory
+            self.rows: Rows = np.frombuffer(memory, np.float32).reshape(shape)
+            if replaced is None:
+                self._blocks = _Blocks(shape)
+            else:
+                self._put_back(replaced, count)
+            self._start_journal(count)
         except BaseException:
             self._file.close()
             raise
-        self._memory = memory
-        self.rows: Rows = np.frombuffer(memory, np.float32).reshape(shape)
-        if replaced is None:
-            self._blocks = _Blocks(shape)
-        else:
-            self._put_back(replaced, count)
-        self._start_journal(count)
 
     def prepare(self, count: int) -> None:
         """Before the row of transition `count` is written: journal the old one, reserve disk."""
