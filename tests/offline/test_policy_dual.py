@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from mvpi._storage.files import read_json
-from mvpi._storage.metrics import read_metrics
 
 from mvpi import CVaR, Entropic, InputError, MeanVariance, Risk, VarianceBudget
+from mvpi._storage.files import read_json
+from mvpi._storage.metrics import read_metrics
 from mvpi.cli import main
 from mvpi.experiments.offline import gathered
 from mvpi.offline import CoverageWarning, Dataset, PolicyDual, density_ratio, learn_finite
