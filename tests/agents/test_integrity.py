@@ -179,7 +179,7 @@ def test_a_finished_run_that_is_damaged_goes_back_or_is_refused(
     out = copied(made, case, "whole", tmp_path / "run")
     changed(out / file, at=-10)
     message = resumed(case, out)
-    assert bool(message) == (file == "policy.safetensors" or (case is CASE and file[0] == "m"))
+    assert bool(message) == (file == "policy.safetensors")
     if not message:
         assert results(out) == results(made / case.algorithm / "whole")
 
@@ -348,6 +348,7 @@ def test_a_damaged_run_does_not_hide_the_others_in_a_report(
     assert f"{len(STRANGE)} notes" in " ".join(capsys.readouterr().out.split())
 
 
+@pytest.mark.filterwarnings("default::mvpi.errors.ResumeWarning")
 @pytest.mark.parametrize("steps", STRANGE)
 @pytest.mark.parametrize("which", ["whole", "format 1"])
 def test_training_a_damaged_finished_run_again_is_one_line(
