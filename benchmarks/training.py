@@ -450,8 +450,8 @@ def peak() -> float:
 
     A product of the same row again and again, to the same place: it never leaves the nearest cache.
     """
-    from mvpi.agents.kernels import aligned_zeros
-    from mvpi.agents.products import PANEL, product
+    from mvpi.agents._native.kernels import aligned_zeros
+    from mvpi.agents._native.matrix_products import PANEL, product
 
     rows, depth = 12_000, 256
     a, b, c = aligned_zeros(depth), aligned_zeros(depth * PANEL), aligned_zeros(PANEL)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from rich.console import Console
 
 import mvpi
-from mvpi.commands.solve import comparison, progress_display, smallest_reward, valued, verdict
+from mvpi.cli.solve import comparison, progress_display, smallest_reward, valued, verdict
 
 
 class Problem(NamedTuple):

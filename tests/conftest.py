@@ -4,8 +4,13 @@ import atexit
 import os
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import chdir
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+pytest.register_assert_rewrite("helpers")
 
 # The same examples in every run: a failure is about the change at hand. To look for new ones:
 # make test ARGS=--hypothesis-profile=explore
@@ -35,6 +40,31 @@ for _name, _value in _CACHE.items():
     os.environ.setdefault(_name.upper(), str(_value))
     if "jax" in sys.modules:
         sys.modules["jax"].config.update(_name, _value)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _working_directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Tests run in a directory of their own: what they write by mistake is not in the project."""
+    with chdir(tmp_path_factory.mktemp("working")):
+        yield
+
+
+_BEFORE = pytest.StashKey[set[str]]()
+_CACHES = {".coverage", ".hypothesis", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".venv"}
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    session.config.stash[_BEFORE] = {path.name for path in session.config.rootpath.iterdir()}
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A session that leaves files in the root of the project has failed."""
+    now = {path.name for path in session.config.rootpath.iterdir()}
+    gained = sorted(now - session.config.stash[_BEFORE] - _CACHES)
+    if gained and not hasattr(session.config, "workerinput"):
+        report = session.config.pluginmanager.get_plugin("terminalreporter")
+        report.write_line(f"\nERROR: left in {session.config.rootpath}: {', '.join(gained)}")
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 def pytest_unconfigure() -> None:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import mvpi
 from mvpi import stats
+from mvpi.augmenter.occupancy import LATE, check_occupancy, discounted
 from mvpi.errors import InputError
-from mvpi.occupancy import LATE, discounted
 from mvpi.risk import CVaR, Entropic, MeanVariance
 
 episodes_of_numbers = st.lists(
@@ -152,3 +152,15 @@ def test_mistakes() -> None:
         discounted([], [], [], 0.9)
     with pytest.raises(InputError, match="gamma < 1, got 1"):
         discounted([1.0], [0], [False], 1.0)
+
+
+def test_an_occupancy_that_answers_nothing_is_refused() -> None:
+    class Hostile:
+        def _refuse(self, *_: Any) -> Any:
+            raise RuntimeError("no answer")
+
+        __eq__ = __repr__ = _refuse
+        __hash__ = object.__hash__
+
+    with pytest.raises(InputError, match="occupancy must be one of undiscounted, discounted, got"):
+        check_occupancy(Hostile())  # type: ignore[arg-type]

@@ -11,13 +11,16 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.optimize import brentq, minimize_scalar
+from scipy.stats import norm
 
 from mvpi.errors import InputError
 from mvpi.risk import (
     CVaR,
     Entropic,
     MeanVariance,
+    MonotoneMeanVariance,
     Risk,
+    VaR,
     VarianceBudget,
     as_risk,
     learnable,
@@ -32,6 +35,7 @@ measures = st.one_of(
     st.builds(CVaR, st.sampled_from([0.01, 0.07, 0.25, 0.5, 0.9, 1.0])),
     st.builds(CVaR, st.floats(0.01, 1.0), st.floats(0.0, 1.0)),
     st.builds(Entropic, aversions),
+    st.builds(MonotoneMeanVariance, aversions),
 )
 
 
@@ -332,6 +336,85 @@ def test_learning_begins_at_the_price_of_a_policy_whose_mean_is_its_deviation():
     assert learnable(VarianceBudget(0.36, risk_aversion=0.1)) == VarianceBudget(0.36, 0.1)
 
 
+# Monotone mean-variance
+
+
+@given(samples(), st.sampled_from([0.05, 0.5, 3.0]))
+def test_monotone_mean_variance_is_the_capped_parabola(sample, lam):
+    monotone, capped = MonotoneMeanVariance(lam), CappedQuadratic(lam)
+    assert monotone.value(*sample) == pytest.approx(capped.value(*sample), rel=1e-7, abs=1e-7)
+    assert monotone.value(*sample) >= MeanVariance(lam).value(*sample) - 1e-9
+
+
+@given(samples(), st.sampled_from([0.05, 0.5, 3.0]))
+def test_the_monotone_dual_makes_the_mean_slope_one(sample, lam):
+    risk = MonotoneMeanVariance(lam)
+    slope = average(risk.slope(sample[0] - risk.dual(*sample)), sample[1])
+    assert slope == pytest.approx(1.0, abs=1e-9)
+
+
+@given(samples(), st.sampled_from([0.0, 0.05, 0.5, 3.0]), st.floats(0, 50), st.integers(0, 7))
+def test_more_reward_is_never_worse_for_the_monotone_measure(sample, lam, more, which):
+    values, weights = sample
+    better = values.copy()
+    better[which % len(values)] += more
+    risk = MonotoneMeanVariance(lam)
+    assert risk.value(better, weights) >= risk.value(values, weights) - 1e-9
+
+
+@given(samples())
+def test_without_good_luck_the_monotone_measure_is_mean_variance(sample):
+    values, weights = sample
+    lam = 0.5 / (1e-3 + float(values.max()) - average(values, weights))
+    expected = MeanVariance(lam).value(values, weights)
+    risk = MonotoneMeanVariance(lam)
+    assert risk.value(values, weights) == pytest.approx(expected, rel=1e-9, abs=1e-9)
+    y = average(values, weights)
+    augmented, plain = risk.augment(values, y), MeanVariance(lam).augment(values, y)
+    assert np.ptp(augmented - plain) <= 1e-9 * (1.0 + np.abs(plain).max())
+
+
+@pytest.mark.parametrize("lam", [0.1, 0.7, 5.0])
+@pytest.mark.parametrize("std", [0.2, 3.0])
+def test_the_monotone_value_of_a_gaussian_reward(lam, std):
+    """With `d = (z - m) / s`: `s (phi(d) + d Phi(d)) = top`, and the second moment of the same."""
+    top = 0.5 / lam
+    first = lambda d: std * (norm.pdf(d) + d * norm.cdf(d)) - top  # noqa: E731
+    d = brentq(first, -8.0, top / std + 1.0, xtol=1e-14)
+    squares = std**2 * ((1 + d**2) * norm.cdf(d) + d * norm.pdf(d))
+    expected = 1.5 + std * d - 0.5 * top - lam * squares
+    found = MonotoneMeanVariance(lam).gaussian_value(1.5, std)
+    assert found == pytest.approx(expected, rel=1e-8)
+
+
+@pytest.mark.parametrize(
+    "risk", [MeanVariance(0.7), CVaR(0.2), CVaR(0.3, 0.5), CVaR(1.0), Entropic(1.3), VaR(0.2)]
+)
+def test_closed_forms_for_gaussian_rewards_are_what_the_quadrature_gives(risk):
+    assert risk.gaussian_value(0.4, 1.7) == pytest.approx(
+        Risk.gaussian_value(risk, 0.4, 1.7), abs=2e-3 if isinstance(risk, VaR) else 1e-6
+    )
+
+
+# The value at risk
+
+
+@given(samples(), st.sampled_from([0.05, 0.25, 1 / 3, 0.5, 0.9]))
+def test_var_is_the_largest_value_that_is_reached_often_enough(sample, level):
+    values, weights = sample
+    often = [average(values >= x, weights) for x in values]
+    paid = values if weights is None else values[weights > 0]
+    expected = max((x for x, p in zip(values, often, strict=True) if p >= 1 - level - 1e-12))
+    assert VaR(level).value(values, weights) == min(expected, paid.max())
+
+
+@pytest.mark.parametrize("level", [0.1, 0.2, 0.3, 0.4, 0.6, 0.7, 0.9])
+def test_var_of_a_tie_is_not_lost_to_rounding(level):
+    values = np.arange(10.0)
+    assert VaR(level).value(values) == round(10 * level)
+    assert VaR(level).value(values, np.full(10, 0.1)) == round(10 * level)
+
+
 # A user's own measure
 
 
@@ -381,14 +464,36 @@ def test_a_risk_is_taken_as_it_is():
         ("cvar:0.1:0.5", CVaR(0.1, 0.5)),
         ("entropic:2", Entropic(2.0)),
         ("budget:0.25", VarianceBudget(0.25)),
+        ("monotone:2", MonotoneMeanVariance(2.0)),
+        ("var:0.05", VaR(0.05)),
     ],
 )
 def test_a_text_names_a_risk(text, risk):
     assert parse_risk(text) == risk
+    assert parse_risk(risk.text) == risk
 
 
 @pytest.mark.parametrize(
-    "text", ["", "low", "cvar", "cvar:", "cvar:a", "cvar:0.1:0.2:0.3", "sharpe:1", ":1", "1:2"]
+    "text",
+    [
+        "",
+        "low",
+        "cvar",
+        "cvar:",
+        "cvar:a",
+        "cvar:0.1:0.2:0.3",
+        "sharpe:1",
+        ":1",
+        "1:2",
+        "monotone",
+        "monotone:",
+        "monotone:x",
+        "monotone:1:2",
+        "var",
+        "var:",
+        "var:0.1:1",
+        "VaR:0.1",
+    ],
 )
 def test_a_text_that_names_no_risk_is_refused_with_the_choices(text):
     with pytest.raises(InputError) as caught:
@@ -420,6 +525,36 @@ def test_risks_are_values():
 
 
 REFUSED = [
+    (lambda: MonotoneMeanVariance(-1.0), "risk_aversion must be >= 0, got -1.0"),
+    (lambda: MonotoneMeanVariance(math.nan), "risk_aversion must be >= 0, got nan"),
+    (lambda: MonotoneMeanVariance(math.inf), "risk_aversion must be >= 0, got inf"),
+    (lambda: MonotoneMeanVariance("1"), "risk_aversion must be >= 0, got '1'"),
+    (lambda: MonotoneMeanVariance(None), "risk_aversion must be >= 0, got None"),
+    (lambda: MonotoneMeanVariance(True), "risk_aversion must be >= 0, got True"),
+    (lambda: MonotoneMeanVariance(1.0).value([]), "values must not be empty"),
+    (lambda: MonotoneMeanVariance(1.0).dual([math.nan]), "values[0] is nan"),
+    (lambda: MonotoneMeanVariance(1.0).dual([1e308, -1e308]), "too large: scale them"),
+    (lambda: MonotoneMeanVariance(1.0).dual([1.0], [0.0]), "weights must not all be zero"),
+    (lambda: MonotoneMeanVariance(1.0).augment([math.nan], 0.0), "must be finite"),
+    (lambda: MonotoneMeanVariance(1.0).augment([1.0], math.inf), "y must be finite, got inf"),
+    (lambda: parse_risk("monotone:-2"), "risk_aversion must be >= 0, got -2.0"),
+    (lambda: parse_risk("monotone:nan"), "risk_aversion must be >= 0, got nan"),
+    (lambda: VaR(0.0), "level must be > 0 and <= 1, got 0.0"),
+    (lambda: VaR(1.0), "level must be > 0 and < 1, got 1"),
+    (lambda: VaR(-0.1), "level must be > 0 and <= 1, got -0.1"),
+    (lambda: VaR(5), "level must be > 0 and <= 1, got 5.0"),
+    (lambda: VaR("5%"), "level must be > 0 and <= 1, got '5%'"),
+    (lambda: VaR(None), "level must be > 0 and <= 1, got None"),
+    (lambda: VaR([0.1]), "level must be > 0 and <= 1, got [0.1]"),
+    (lambda: VaR(0.1).value([]), "values must not be empty"),
+    (lambda: VaR(0.1).value([1.0, math.inf]), "values[1] is inf"),
+    (lambda: VaR(0.1).dual([1.0], [1.0, 2.0]), "1 values, 2 weights"),
+    (lambda: VaR(0.1).utility(0.0), "for finite MDPs only"),
+    (lambda: VaR(0.1).augment([1.0], 0.0), "for finite MDPs only"),
+    (lambda: learnable(VaR(0.1)), "for finite MDPs only"),
+    (lambda: parse_risk("var:0"), "level must be > 0 and <= 1, got 0.0"),
+    (lambda: parse_risk("var:1"), "level must be > 0 and < 1, got 1"),
+    (lambda: parse_risk("var:nan"), "level must be > 0 and <= 1, got nan"),
     (lambda: MeanVariance(-1.0), "risk_aversion must be >= 0, got -1.0"),
     (lambda: MeanVariance(math.nan), "risk_aversion must be >= 0, got nan"),
     (lambda: MeanVariance(math.inf), "risk_aversion must be >= 0, got inf"),

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mvpi.commands.evaluate import _without_rounding
+from mvpi._rounding import Rounding
+from mvpi.cli.evaluate import _without_rounding
 from mvpi.experiments.outcome import Outcome
-from mvpi.report.comparison import estimates
-from mvpi.rounding import Rounding
+from mvpi.report.agent_statistics import estimates
 
 sizes = st.floats(1e-100, 1e100)
 

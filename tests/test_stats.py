@@ -116,6 +116,30 @@ def test_cvar_of_everything_is_the_mean_and_of_nearly_nothing_the_minimum(values
     assert stats.cvar(values, 1e-9) == min(values)
 
 
+@given(st.integers(1, 12), st.integers(1, 4), st.floats(0.01, 1.0), st.integers(0, 10**6))
+def test_cvar_along_an_axis_is_that_of_every_sample(count, samples, level, seed):
+    rows = np.random.default_rng(seed).integers(-3, 4, (samples, count)).astype(float)
+    expected = [stats.cvar(row, level) for row in rows]
+    np.testing.assert_allclose(stats.cvar(rows, level, axis=1), expected, atol=1e-12)
+    np.testing.assert_allclose(stats.cvar(rows.T, level, axis=0), expected, atol=1e-12)
+
+
+def test_cvar_along_an_axis_refuses_what_it_cannot_do():
+    for values, weights, message in (
+        ([[1.0]], [1.0], "weights or an axis, not both"),
+        ([[math.nan]], None, "must be finite"),
+        ([[]], None, "must not be empty"),
+    ):
+        with pytest.raises(InputError, match=message):
+            stats.cvar(values, 0.5, weights, axis=1)
+
+
+def test_sharpe_ratios_of_arrays_are_those_of_every_element():
+    mean, variance = np.array([1.0, -2.0, 3.0, -3.0, 0.0]), np.array([4.0, 1.0, 0.0, 0.0, 0.0])
+    expected = [0.5, -2.0, math.inf, -math.inf, math.nan]
+    np.testing.assert_array_equal(stats.sharpe_ratio(mean, variance), expected)
+
+
 def test_values_of_zero_weight_do_not_count():
     values, weights = [-1e9, 1.0, 2.0, 1e9], [0, 1, 1, 0]
     assert stats.mean(values, weights) == 1.5

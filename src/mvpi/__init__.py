@@ -10,43 +10,51 @@ importing the package stays cheap.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from mvpi.errors import InputError
-from mvpi.risk import CVaR, Entropic, MeanVariance, Risk, VarianceBudget
+from mvpi._version import __version__
+from mvpi.agents.registry import AGENTS
+from mvpi.errors import InputError, missing_extra
+from mvpi.risk import (
+    CVaR,
+    Entropic,
+    MeanVariance,
+    MonotoneMeanVariance,
+    OfReturn,
+    Risk,
+    RiskRange,
+    VaR,
+    VarianceBudget,
+)
 
 if TYPE_CHECKING:
     from mvpi import envs, offline, stats, tabular
     from mvpi import sb3 as sb3
-    from mvpi.agents.agent import load
+    from mvpi.agents.cvar_pg import CVaRPG
+    from mvpi.agents.loading import load
+    from mvpi.agents.mean_gini import MeanGini
     from mvpi.agents.mvp import MVP
     from mvpi.agents.ppo import PPO
     from mvpi.agents.prashanth import Prashanth
     from mvpi.agents.tamar import Tamar
     from mvpi.agents.td3 import TD3
+    from mvpi.augmenter import Augmenter, augment
     from mvpi.envs import NoisyActions
-    from mvpi.evaluation import Evaluation, evaluate
-    from mvpi.running import Augmenter, augment
+    from mvpi.rollout.evaluation import Evaluation, evaluate
     from mvpi.tabular import examples
     from mvpi.tabular.frontier import Frontier, frontier
     from mvpi.tabular.mdp import MDP
     from mvpi.tabular.optimize import optimize
     from mvpi.tabular.policy_iteration import iterate, policy_iteration
-    from mvpi.tabular.risk_neutral import solve
     from mvpi.tabular.solution import Solution
-
-__version__ = "0.1.0"
+    from mvpi.tabular.solve import solve
 
 _LAZY = {
-    "TD3": "mvpi.agents.td3",
-    "PPO": "mvpi.agents.ppo",
-    "MVP": "mvpi.agents.mvp",
-    "Tamar": "mvpi.agents.tamar",
-    "Prashanth": "mvpi.agents.prashanth",
-    "load": "mvpi.agents.agent",
+    **{agent.class_name: agent.module for agent in AGENTS.values()},
+    "load": "mvpi.agents.loading",
     "NoisyActions": "mvpi.envs",
-    "Augmenter": "mvpi.running",
-    "augment": "mvpi.running",
-    "Evaluation": "mvpi.evaluation",
-    "evaluate": "mvpi.evaluation",
+    "Augmenter": "mvpi.augmenter",
+    "augment": "mvpi.augmenter",
+    "Evaluation": "mvpi.rollout.evaluation",
+    "evaluate": "mvpi.rollout.evaluation",
     "MDP": "mvpi.tabular",
     "Frontier": "mvpi.tabular",
     "Solution": "mvpi.tabular",
@@ -55,7 +63,7 @@ _LAZY = {
     "iterate": "mvpi.tabular",
     "optimize": "mvpi.tabular",
     "policy_iteration": "mvpi.tabular",
-    "solve": "mvpi.tabular.risk_neutral",
+    "solve": "mvpi.tabular.solve",
 }
 _MODULES = {"envs", "offline", "sb3", "stats", "tabular"}
 
@@ -66,17 +74,24 @@ __all__ = [
     "TD3",
     "Augmenter",
     "CVaR",
+    "CVaRPG",
     "Entropic",
     "Evaluation",
     "Frontier",
     "InputError",
+    "MeanGini",
     "MeanVariance",
+    "MonotoneMeanVariance",
     "NoisyActions",
+    "OfReturn",
     "Prashanth",
     "Risk",
+    "RiskRange",
     "Solution",
     "Tamar",
+    "VaR",
     "VarianceBudget",
+    "__version__",
     "augment",
     "envs",
     "evaluate",
@@ -97,7 +112,10 @@ def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return import_module(f"mvpi.{name}")
     if name in _LAZY:
-        value = getattr(import_module(_LAZY[name]), name)
+        try:
+            value = getattr(import_module(_LAZY[name]), name)
+        except ModuleNotFoundError as error:
+            raise missing_extra(error) or error from error
         globals()[name] = value
         return value
     raise AttributeError(f"module 'mvpi' has no attribute {name!r}")

@@ -19,9 +19,9 @@ from typing import Any, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
+from mvpi._types import Array
 from mvpi.errors import InputError
 
-Array = npt.NDArray[np.float64]
 T = TypeVar("T")
 
 _LARGEST_COUNT = 10**12
@@ -155,8 +155,8 @@ def finite_array(values: Any, name: str) -> Array:
     array = real_array(values, name)
     if not np.isfinite(array).all():
         at = np.unravel_index(int(np.argmin(np.isfinite(array))), array.shape)
-        place = f"{name}[{', '.join(map(str, at))}]" if at else name
-        raise InputError(f"{name} must be finite, {place} is {array[at]}")
+        what = f"{name}[{', '.join(map(str, at))}] is" if at else "got"
+        raise InputError(f"{name} must be finite, {what} {array[at]}")
     return array
 
 

@@ -2,7 +2,7 @@
 
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 
 class InputError(ValueError):
@@ -42,16 +42,37 @@ def _printable(text: str) -> Iterator[str]:
         yield character if shown else character.encode("unicode_escape").decode("ascii")
 
 
-def missing(what: str, package: str, extra: str) -> str:
-    """The message that a package of an optional extra is not installed, and how to install it.
+class MissingPackage(ImportError, InputError):
+    """A package of an optional extra is not installed; the message says how to install it.
 
-    >>> missing("the report", "jinja2", "report")
-    "the report needs the package jinja2: pip install -c constraints.txt '.[report]' in the clone"
+    >>> print(MissingPackage("the report", "jinja2", "report"))
+    the report needs the package jinja2: pip install -c constraints.txt '.[report]' in the clone
     """
-    return (
-        f"{what} needs the package {package}: "
-        f"pip install -c constraints.txt '.[{extra}]' in the clone"
-    )
+
+    def __init__(self, what: str, package: str, extra: str) -> None:
+        super().__init__(f"{what} needs the package {package}: {install_command([extra])}")
+
+
+def install_command(extras: Sequence[str]) -> str | None:
+    """What installs these extras; None if there are none.
+
+    >>> print(install_command(["report", "sb3"]))
+    pip install -c constraints.txt '.[report,sb3]' in the clone
+    """
+    if not extras:
+        return None
+    return f"pip install -c constraints.txt '.[{','.join(extras)}]' in the clone"
+
+
+_OF_AGENTS = ("equinox", "jax", "mujoco", "optax")
+
+
+def missing_extra(error: ModuleNotFoundError) -> MissingPackage | None:
+    """What to say of a module that was not found, if it comes with the extra `agents`."""
+    package = (error.name or "").partition(".")[0]
+    if package not in _OF_AGENTS:
+        return None
+    return MissingPackage("an agent", package, "agents")
 
 
 class RiskWarning(UserWarning):

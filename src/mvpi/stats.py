@@ -7,11 +7,13 @@ weights all values count the same, and variances divide by `n`: they describe th
 from __future__ import annotations
 
 import math
+from typing import overload
 
 import numpy as np
 import numpy.typing as npt
 
-from mvpi._checks import check_count, check_number, real_array
+from mvpi._checks import check_count, check_number, finite_array, real_array
+from mvpi._types import Array
 from mvpi.errors import InputError
 
 __all__ = [
@@ -22,11 +24,12 @@ __all__ = [
     "distribution",
     "mean",
     "quantile",
+    "relative_change",
     "sharpe",
+    "sharpe_ratio",
     "variance",
 ]
 
-Array = npt.NDArray[np.float64]
 
 _LARGEST_WEIGHT = 1e150
 
@@ -92,10 +95,17 @@ def sharpe(values: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> float
     >>> sharpe([1, 3])
     2.0
     """
-    centre, spread = mean(values, weights), math.sqrt(variance(values, weights))
-    if spread > 0:
-        return centre / spread
-    return math.nan if centre == 0 else math.copysign(math.inf, centre)
+    return float(sharpe_ratio(mean(values, weights), variance(values, weights)))
+
+
+def sharpe_ratio(mean: npt.ArrayLike, variance: npt.ArrayLike) -> Array:
+    """`mean / sqrt(variance)`, of arrays too; without variance infinite, or nan if the mean is 0.
+
+    >>> sharpe_ratio([1.0, 1.0], [4.0, 0.0])
+    array([0.5, inf])
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray(np.asarray(mean, np.float64) / np.sqrt(np.asarray(variance, np.float64)))
 
 
 def quantile(values: npt.ArrayLike, level: float, weights: npt.ArrayLike | None = None) -> float:
@@ -114,17 +124,50 @@ def quantile(values: npt.ArrayLike, level: float, weights: npt.ArrayLike | None 
     return float(x[order[int(np.argmax(reached))]] if reached.any() else x[order[-1]])
 
 
-def cvar(values: npt.ArrayLike, level: float, weights: npt.ArrayLike | None = None) -> float:
+@overload
+def cvar(
+    values: npt.ArrayLike, level: float, weights: npt.ArrayLike | None = None, axis: None = None
+) -> float: ...
+
+
+@overload
+def cvar(values: npt.ArrayLike, level: float, weights: None = None, *, axis: int) -> Array: ...
+
+
+def cvar(
+    values: npt.ArrayLike,
+    level: float,
+    weights: npt.ArrayLike | None = None,
+    axis: int | None = None,
+) -> float | Array:
     """The mean of the worst `level` share of `X`: its conditional value at risk.
+
+    With an `axis`, that of every sample along it; all values then count the same.
 
     >>> cvar([1, 2, 3, 4], level=0.5)
     1.5
+    >>> cvar([[1, 2, 3, 4], [5, 6, 7, 8]], level=0.5, axis=1)
+    array([1.5, 5.5])
     """
+    if axis is not None:
+        return _cvar_along(values, check_level(level), weights, axis)
     x, w = distribution(values, weights)
     y = quantile(x, level, w)
     with np.errstate(over="ignore"):
         shortfall = _mean(np.maximum(y - x, 0.0), w) / check_level(level)
     return _without_overflow(y - shortfall, x)
+
+
+def relative_change(x: npt.ArrayLike, base: npt.ArrayLike) -> Array:
+    """`(x - base) / |base|`, also where it has to be a limit.
+
+    Nothing changed is 0, even from 0 or infinity. From infinity to a number is -1, from minus
+    infinity 1. From 0 to a number is infinite, from one infinity to the other not a number.
+    """
+    x, base = np.broadcast_arrays(np.asarray(x, float), np.asarray(base, float))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        plain = (x - base) / np.abs(base)
+    return np.select([x == base, np.isinf(base) & np.isfinite(x)], [0.0, -np.sign(base)], plain)
 
 
 def check_level(level: float) -> float:
@@ -135,6 +178,20 @@ def check_level(level: float) -> float:
 def _mean(x: Array, w: Array | None) -> float:
     with np.errstate(over="ignore", invalid="ignore"):
         return float(x.mean() if w is None else w @ x)
+
+
+def _cvar_along(
+    values: npt.ArrayLike, level: float, weights: npt.ArrayLike | None, axis: int
+) -> Array:
+    if weights is not None:
+        raise InputError("cvar takes weights or an axis, not both")
+    rows = np.moveaxis(finite_array(values, "values"), axis, -1)
+    if rows.shape[-1] == 0:
+        raise InputError("values must not be empty: a statistic needs at least one")
+    wanted = level * rows.shape[-1]
+    worst = np.sort(rows, axis=-1)[..., : max(math.ceil(wanted * (1.0 - 1e-12)), 1)]
+    quantile = worst[..., -1:]
+    return np.asarray(quantile[..., 0] - (quantile - worst).sum(-1) / wanted)
 
 
 def _without_overflow(statistic: float, values: Array) -> float:

@@ -1,18 +1,11 @@
-"""Makes the helpers importable from the tests beside them, whatever pytest's import mode.
+"""Runs are written in memory, where it costs nothing to make a file durable."""
 
-The runs themselves are kept in memory, where it costs nothing to make a file durable.
-"""
-
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-pytest.register_assert_rewrite("victims")
 
 
 @pytest.fixture
@@ -26,6 +19,6 @@ def tmp_path() -> Iterator[Path]:
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """Starts training processes."""
-    from victims import serving
+    from helpers.victims import serving
 
     yield from serving(tmp_path_factory.mktemp("server"))

@@ -18,9 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from victims import (
+from helpers.victims import (
     Case,
     Death,
     files_left_open,
@@ -32,15 +30,16 @@ from victims import (
     snapshot,
     status_of,
 )
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import mvpi
 from mvpi import InputError, cli
 from mvpi._storage.arrays import read_arrays, write_arrays
 from mvpi.agents.agent import Agent
 from mvpi.agents.policy import Deterministic
-from mvpi.environment import ResumeWarning
-from mvpi.errors import EnvironmentFailure
-from mvpi.spaces import BoxActions, FlatObservations, Spaces
+from mvpi.errors import EnvironmentFailure, ResumeWarning
+from mvpi.rollout.spaces import BoxActions, FlatObservations, Spaces
 
 Make = Callable[[Path], Any]
 

@@ -22,11 +22,11 @@ import optax
 import pytest
 
 import mvpi
-from mvpi.agents import mvp, parallel, ppo, prashanth, tamar
+from mvpi.agents import mvp, parallel_actors, ppo, prashanth, tamar
 from mvpi.agents.networks import MLP
-from mvpi.agents.parallel import Episode
+from mvpi.agents.parallel_actors import Episode
 from mvpi.agents.settings import MVPSettings, PPOSettings, PrashanthSettings
-from mvpi.agents.stochastic import Actor
+from mvpi.agents.stochastic_policy import Actor
 from mvpi.risk import MeanVariance
 
 Array = npt.NDArray[np.float64]
@@ -253,7 +253,7 @@ def sampled(kind: type[Any], problem: Problem, actor: Actor, risk: float) -> Sam
 
     learner.weigh = noted
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parallel, "update", note)
+        patch.setattr(parallel_actors, "update", note)
         while len(seen) < EPISODES:
             learner.advance(learner.steps + 320, lambda: False)
     learner.close()
@@ -266,12 +266,12 @@ def ascents(
     actor: Actor, episodes: Episode, weights: Array, patch: pytest.MonkeyPatch, **options: float
 ) -> Array:
     """How the real update moves the policy, episode by episode, with a plain optimiser."""
-    patch.setattr(parallel, "policy_optimizer", ascent)
-    net = parallel.Networks(actor, ascent().init(actor))
+    patch.setattr(parallel_actors, "policy_optimizer", ascent)
+    net = parallel_actors.Networks(actor, ascent().init(actor))
     settings = MVPSettings(**{"ent_coef": 0.0, **options})  # type: ignore[arg-type]
 
     def moved(episode: Episode, weight: jax.Array) -> Any:
-        after, _ = parallel.update.__wrapped__(net, episode, weight, settings)
+        after, _ = parallel_actors.update.__wrapped__(net, episode, weight, settings)
         return jax.tree.map(lambda new, old: new - old, after.actor, actor)
 
     moves = jax.jit(jax.vmap(moved))(episodes, np.float32(weights))
@@ -364,7 +364,7 @@ def test_an_update_from_an_episode_goes_uphill(
 ) -> None:
     settings = MVPSettings(optimizer=optimizer, learning_rate=0.005)
     states, actions = [0, 2, 1, 2, 0], [1, 0, 1, 1, 0]
-    episode = parallel.padded(tuple(np.eye(3, dtype=np.float32)[states]), tuple(actions))
+    episode = parallel_actors.padded(tuple(np.eye(3, dtype=np.float32)[states]), tuple(actions))
     actor = tabular(3, 3)
 
     def objective(actor: Actor) -> jax.Array:
@@ -379,9 +379,9 @@ def test_an_update_from_an_episode_goes_uphill(
     np.testing.assert_allclose(plain[0], uphill, rtol=1e-4, atol=1e-6)
 
     monkeypatch.undo()
-    chosen = parallel.policy_optimizer(settings)
-    net = parallel.Networks(jax.tree.map(jnp.copy, actor), chosen.init(actor))
-    after, _ = parallel.update(net, episode, np.float32(weight), settings)
+    chosen = parallel_actors.policy_optimizer(settings)
+    net = parallel_actors.Networks(jax.tree.map(jnp.copy, actor), chosen.init(actor))
+    after, _ = parallel_actors.update(net, episode, np.float32(weight), settings)
     move = flat(after.actor) - flat(actor)
     np.testing.assert_array_equal(np.sign(move), np.sign(uphill))
     assert float(objective(after.actor)) > float(objective(actor))
@@ -494,7 +494,7 @@ def test_the_critics_of_prashanth_find_values_and_square_values() -> None:
         )
         return learned
 
-    spaces = mvpi.spaces.Spaces.of(Finite(problem), discrete=True)
+    spaces = mvpi.rollout.spaces.Spaces.of(Finite(problem), discrete=True)
     net = prashanth.initial_networks(rng, spaces, settings)
     for rate in (0.1, 0.01, 0.001):
         net = train(net, rate)

@@ -5,25 +5,22 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
-from collections import UserList
 from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import pytest
-from mounts import read_only, small_disk, writable
-from victims import TINY, Case, files_left_open, options, results, run, status_of
+from helpers.mounts import read_only, small_disk, writable
+from helpers.victims import TINY, Case, files_left_open, options, results, run, status_of
 
 import mvpi
 from mvpi import InputError, cli
 from mvpi.agents.settings import TD3Settings
-from mvpi.environment import ResumeWarning
-from mvpi.envs import Markowitz
+from mvpi.errors import ResumeWarning
 
 
 def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -313,48 +310,6 @@ def test_other_settings_are_all_named_with_both_values(
     assert f"id is '{MARKOWITZ}' there and 'Pendulum-v1' here" in line
 
 
-def in_noise(std: float, **arguments: Any) -> gym.Env[Any, Any]:
-    return mvpi.NoisyActions(gym.make("Pendulum-v1", **arguments), std)
-
-
-@pytest.mark.parametrize(
-    ("env", "other"),
-    [
-        (partial(Markowitz, bound=1.0), partial(Markowitz, bound=2.0)),
-        (Markowitz(bound=1.0), Markowitz(bound=2.0)),
-        (in_noise(0.1), in_noise(0.2)),
-        (in_noise(0.1), in_noise(0.1, g=1.0)),
-    ],
-)
-def test_an_environment_made_with_other_arguments_is_another_one(env: Any, other: Any) -> None:
-    def record(env: Any) -> dict[str, Any]:
-        found: dict[str, Any] = mvpi.TD3(env, **TINY).config()["environment"]
-        return found
-
-    assert record(env) == record(env)
-    assert record(env) != record(other)
-
-
-def test_addresses_are_not_recorded() -> None:
-    """They are others in the next process, which would not resume the run."""
-    env = partial(Markowitz, mean=WithoutText([0.2, 0.1]))
-    config = mvpi.TD3(env, OwnRisk(), **TINY).config()
-    assert "WithoutText object>" in config["environment"]["arguments"]
-    assert config["risk"].endswith("OwnRisk object>")
-
-
-class WithoutText(UserList[float]):
-    __repr__ = object.__repr__
-
-
-class OwnRisk(mvpi.Risk):
-    def utility(self, t: Any) -> Any:
-        return t
-
-    def dual(self, rewards: Any, weights: Any = None) -> float:
-        return mvpi.stats.mean(rewards, weights)
-
-
 def test_a_run_without_its_settings_is_left_alone(
     tmp_path: Path, finished: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -386,16 +341,10 @@ def test_a_loaded_policy_does_not_begin_anew(tmp_path: Path, finished: Path) -> 
     agent = mvpi.load(finished)
     with pytest.raises(InputError, match="a policy of 300 steps without the rest"):
         agent.learn(400, tmp_path / "new")
-    agent.source = None
+    agent.env_factory = None
     with pytest.raises(InputError, match="does not name its environment"):
         agent.learn(400, tmp_path / "new")
     assert not (tmp_path / "new").exists()
-
-
-def test_a_function_that_hands_out_one_environment() -> None:
-    env = Markowitz()
-    with pytest.raises(InputError, match="must make a new environment at every call"):
-        mvpi.TD3(lambda: env, **TINY).learn(10)
 
 
 def test_steps_of_numpy(tmp_path: Path) -> None:
@@ -480,9 +429,9 @@ def test_a_full_disk(tmp_path: Path, room: int, capsys: pytest.CaptureFixture[st
 def test_a_directory_deleted_while_training(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from mvpi.environment import World
+    from mvpi.rollout.guard import GuardedEnv
 
-    step = World.step
+    step = GuardedEnv.step
     taken = 0
 
     def then_delete(self: Any, action: Any) -> Any:
@@ -492,28 +441,34 @@ def test_a_directory_deleted_while_training(
             shutil.rmtree(tmp_path / "run")
         return step(self, action)
 
-    monkeypatch.setattr(World, "step", then_delete)
+    monkeypatch.setattr(GuardedEnv, "step", then_delete)
     line = told(capsys, *options(tmp_path / "run", Case()))
     assert str(tmp_path / "run") in line
 
 
-@pytest.mark.parametrize("algorithm", ["ppo", "mvp", "tamar", "prashanth"])
+@pytest.mark.parametrize(
+    ("algorithm", "risk", "other"),
+    [
+        *((name, "1.0", "2.0") for name in ("ppo", "mvp", "tamar", "prashanth", "mean-gini")),
+        ("cvar-pg", "cvar:0.25:1.0", "cvar:0.5:1.0"),
+    ],
+)
 def test_every_algorithm_on_the_command_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], algorithm: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], algorithm: str, risk: str, other: str
 ) -> None:
     """Train, evaluate, and a mistake: what a user would type."""
     out = str(tmp_path / "run")
     few = ["--evaluation-episodes", "2", "--hidden", "8"]
     train = ["train", algorithm, "--env", "mvpi/Liquidity-v0", "--out", out, "--json", *few]
-    cli.main([*train, "--risk", "1", "--steps", "300"])
+    cli.main([*train, "--risk", risk, "--steps", "300"])
     facts = json.loads(capsys.readouterr().out)
-    assert (facts["algorithm"], facts["steps"], facts["risk"]) == (algorithm, 300, "1.0")
+    assert (facts["algorithm"], facts["steps"], facts["risk"]) == (algorithm, 300, risk)
     cli.main(["evaluate", out, "--episodes", "3", "--json"])
     assert len(json.loads(capsys.readouterr().out)["returns"]) == 3
     assert mvpi.load(out).name == algorithm
     with pytest.raises(SystemExit) as exited:
-        cli.main([*train, "--risk", "2", "--steps", "300"])
+        cli.main([*train, "--risk", other, "--steps", "300"])
     assert exited.value.code == 2
     error = capsys.readouterr().err
-    assert "risk is '1.0' there and '2.0' here" in error
+    assert f"risk is '{risk}' there and '{other}' here" in error
     assert error.count("\n") == 1

@@ -9,12 +9,12 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from victims import Case, survive
+from helpers.victims import Case, survive
 
 import mvpi
 from mvpi import stats
 from mvpi.agents.settings import PPOSettings, TD3Settings
-from mvpi.cli import _command
+from mvpi.cli.app import _command
 from mvpi.envs import Markowitz
 from mvpi.errors import InputError, RiskWarning
 

@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 import pytest
-from by_hand import Adam, Array, Layers, layers
-from worlds import Walk
+from helpers.by_hand import Adam, Array, Layers, layers
+from helpers.worlds import Walk
 
 import mvpi
 from mvpi.agents import ppo
@@ -23,7 +23,7 @@ from mvpi.agents.policy import Categorical, Gaussian, Scaling
 from mvpi.agents.settings import PPOSettings
 from mvpi.envs import Markowitz
 from mvpi.risk import CVaR, Entropic, MeanVariance, Risk
-from mvpi.spaces import BoxActions, Choices, FlatObservations, Spaces
+from mvpi.rollout.spaces import BoxActions, Choices, FlatObservations, Spaces
 
 # Alone they are not compiled, which is slow.
 update_actor = jax.jit(ppo.update_actor, static_argnames="settings")
@@ -94,7 +94,7 @@ class Reference:
     def advantages(self, rollout: ppo.Rollout) -> tuple[Array, Array]:
         gamma, weight = self.settings.gamma, self.settings.gae_lambda
         value = forward(self.critic, np.asarray(rollout.s, np.float64))[-1][:, 0]
-        following = forward(self.critic, np.asarray(rollout.following, np.float64))[-1][:, 0]
+        following = forward(self.critic, np.asarray(rollout.next_s, np.float64))[-1][:, 0]
         advantage = np.zeros(len(value))
         later = 0.0
         for t in reversed(range(len(value))):
@@ -207,7 +207,9 @@ def lively(net: ppo.Networks, rng: np.random.Generator) -> ppo.Networks:
 def test_advantages_are_those_of_a_loop(seed: int, gae_lambda: float) -> None:
     rng = np.random.default_rng(seed)
     settings = replace(SETTINGS, gae_lambda=gae_lambda)
-    net = lively(ppo.initial_networks(rng, spaces("box"), settings), rng)
+    net = lively(
+        ppo.initial_networks(rng, spaces("box"), spaces("box").observations.size, settings), rng
+    )
     rollout = random_rollout(rng, "box", 50)
     advantage, value = advantages(net.critic, rollout, settings)
     expected, old = Reference(net, settings).advantages(rollout)
@@ -228,7 +230,9 @@ def test_advantages_are_those_of_a_loop(seed: int, gae_lambda: float) -> None:
 def test_update_is_the_one_written_by_hand(actions: str, options: dict[str, Any]) -> None:
     settings = replace(SETTINGS, **options)
     rng = np.random.default_rng(3)
-    net = lively(ppo.initial_networks(rng, spaces(actions), settings), rng)
+    net = lively(
+        ppo.initial_networks(rng, spaces(actions), spaces(actions).observations.size, settings), rng
+    )
     by_hand = Reference(net, settings)
     for _ in range(2):
         rollout = random_rollout(rng, actions, settings.n_steps)
@@ -262,7 +266,9 @@ def test_the_actor_stays_while_it_is_too_far_from_the_old_one(
 ) -> None:
     settings = replace(SETTINGS, target_kl=0.1, clip_range=10.0)
     rng = np.random.default_rng(5)
-    net = lively(ppo.initial_networks(rng, spaces("box"), settings), rng)
+    net = lively(
+        ppo.initial_networks(rng, spaces("box"), spaces("box").observations.size, settings), rng
+    )
     batch = sample_of(net, rng, divergence)
     after, _ = update_actor(net, batch, settings)
     whole = arrays_of((net.actor, net.actor_optimizer))
@@ -277,7 +283,9 @@ def test_the_actor_stays_while_it_is_too_far_from_the_old_one(
 def test_gains_beyond_the_clip_range_do_not_count() -> None:
     settings = replace(SETTINGS, target_kl=None, clip_range=0.2, normalize_advantage=False)
     rng = np.random.default_rng(6)
-    net = lively(ppo.initial_networks(rng, spaces("box"), settings), rng)
+    net = lively(
+        ppo.initial_networks(rng, spaces("box"), spaces("box").observations.size, settings), rng
+    )
 
     def moves(ratio: float, advantage: float) -> bool:
         batch = sample_of(net, rng, -float(np.log(ratio)))
@@ -366,7 +374,7 @@ def test_values_behind_a_time_limit_are_not_augmented(
     augmented = risk.augment(expected, y)
     np.testing.assert_array_equal(first.r, augmented.astype(np.float32))
     np.testing.assert_array_equal(first.s[:, 0], time)
-    np.testing.assert_array_equal(first.following[:, 0], time + 1)
+    np.testing.assert_array_equal(first.next_s[:, 0], time + 1)
     np.testing.assert_array_equal(first.done, time == 4)
     np.testing.assert_array_equal(first.terminated, (time == 4) & (not cut))
     np.testing.assert_array_equal(np.sort(minibatches.reshape(2, count)), [range(count)] * 2)
@@ -549,6 +557,18 @@ def test_a_bad_setting_is_named(name: str, value: Any) -> None:
         ("MVP", {"risk": 1.0, "gamma": 1.01}, "gamma must be <= 1"),
         ("Tamar", {"risk": CVaR(0.1)}, "Tamar.*risk must be a number"),
         ("Tamar", {"risk": 1.0, "variance_limit": -1.0}, "variance_limit"),
+        ("MeanGini", {"risk": CVaR(0.1)}, "MeanGini.*Gini deviation.*risk must be a number"),
+        (
+            "MeanGini",
+            {"risk": 1.0, "batch_episodes": 2},
+            "batch_episodes must be.*>= 3, got 2",
+        ),
+        ("MeanGini", {"risk": 1.0, "n_epochs": 0}, "n_epochs"),
+        ("MeanGini", {"risk": 1.0, "clip_range": 0.0}, "clip_range must be > 0"),
+        ("CVaRPG", {}, r"CVaRPG.*risk must be mvpi.CVaR\(level, weight\)"),
+        ("CVaRPG", {"risk": 1.0}, "CVaRPG.*cvar:LEVEL:WEIGHT"),
+        ("CVaRPG", {"risk": mvpi.OfReturn(CVaR(0.1))}, "CVaRPG.*risk must be mvpi.CVaR"),
+        ("CVaRPG", {"risk": CVaR(0.02)}, "has no worst 0.02 of them: batch_episodes must be >= 50"),
         ("Prashanth", {"risk": Entropic(1.0)}, "Prashanth.*risk must be a number"),
         ("Prashanth", {"risk": 1.0, "n_envs": 7}, "n_envs must be even"),
         ("Prashanth", {"risk": 1.0, "n_envs": 0}, "n_envs"),

@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.mounts import small_disk
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mounts import small_disk
 
 from mvpi import InputError
 from mvpi._storage import files, rows
@@ -132,11 +132,11 @@ def test_killed_at_any_moment(
                 replay._files.prepare(len(model))  # type: ignore[union-attr]
                 replay.rows[len(model) % size].view(np.uint8)[:n] = 0x55
             elif what != "kill":
-                replay.keep()
+                replay.flush()
                 if what != "kill after keep":
                     kept, checksum = len(model), replay.checksum()
                 if what == "checkpoint":
-                    replay.forget()
+                    replay.prune()
                     assert not list(path.glob("replaced-*"))
                     continue
             attempt += 1
@@ -160,8 +160,8 @@ def test_a_journal_torn_at_any_byte(
     replay = open_again(tmp_path, size, 0)
     for i in range(kept):
         add(replay, i)
-    replay.keep()
-    replay.forget()
+    replay.flush()
+    replay.prune()
     checksum = replay.checksum()
     moments: list[tuple[bytes, bytes]] = []
     journal = tmp_path / f"replaced-{kept}.journal"
@@ -209,8 +209,8 @@ def test_a_disk_that_is_full_in_the_middle_of_an_entry(
     replay = open_again(tmp_path, 6, 0)
     for i in range(8):
         add(replay, i)
-    replay.keep()
-    replay.forget()
+    replay.flush()
+    replay.prune()
     checksum, open_file = replay.checksum(), files.open_file
     short = lambda path, mode: ShortOfSpace(open_file(path, mode), room)  # noqa: E731
     monkeypatch.setattr(files, "open_file", short)
@@ -241,8 +241,8 @@ try:
     for i in range(start, 10 * size):
         replay.add(i * one, 0 * one, i + 0.5, i % 3 == 0, (i + 1) * one)
         if i + 1 == checkpoint:
-            replay.keep()
-            replay.forget()
+            replay.flush()
+            replay.prune()
             print("kept", replay.checksum().tobytes().hex())
 except OSError as error:
     print("OSError", error.errno)
@@ -268,8 +268,8 @@ def test_a_limit_on_file_sizes_in_a_journal(tmp_path: Path, limit: int) -> None:
     replay = open_again(tmp_path, 100, 0)
     for i in range(150):
         add(replay, i)
-    replay.keep()
-    replay.forget()
+    replay.flush()
+    replay.prune()
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
@@ -339,7 +339,7 @@ def test_damaged_rows_are_refused_and_left_alone(
     replay = open_again(tmp_path, 10, 0)
     for i in range(kept):
         add(replay, i)
-    replay.keep()
+    replay.flush()
     checksum = replay.checksum()
     for i in range(kept, kept + 7):
         add(replay, i)
@@ -371,7 +371,7 @@ def test_a_journal_is_durable_before_what_it_holds_is_overwritten(
     replay = open_again(tmp_path, 10, 0)
     for i in range(13):
         add(replay, i)
-    replay.keep()
+    replay.flush()
     monkeypatch.setattr(rows, "_AHEAD", 60)
     journal, synced, fsync = tmp_path / "replaced-13.journal", [0], os.fsync
     monkeypatch.setattr(
@@ -391,7 +391,7 @@ def test_rows_that_do_not_fit_the_checkpoint(tmp_path: Path, damage: str) -> Non
     replay = open_again(tmp_path, 10, 0)
     for i in range(5):
         add(replay, i)
-    replay.keep()
+    replay.flush()
     replay.close()
     ring = tmp_path / "replay.rows"
     content = ring.read_bytes()

@@ -10,11 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 import pytest
-from by_hand import Adam, Array, Layers, layers
+from helpers.by_hand import Adam, Array, Layers, layers
 
 import mvpi
 from mvpi import stats
 from mvpi.agents import td3
+from mvpi.agents._engines import make_updates
 from mvpi.agents.networks import MLP, arrays_of
 from mvpi.agents.settings import TD3Settings
 from mvpi.envs import Markowitz
@@ -43,7 +44,7 @@ class Reference:
         self.adam = Adam(epsilon=1e-8)
 
     def update(
-        self, rows: Array, noise: Array, actor_too: bool, nearby: Array | float = 0.0
+        self, rows: Array, noise: Array, actor_too: bool, actor_noise: Array | float = 0.0
     ) -> None:
         s, a, r, continues, following = np.split(
             rows, np.cumsum([SEEN, ACTIONS, 1, 1]).tolist(), axis=1
@@ -60,7 +61,7 @@ class Reference:
             units = forward(self.actor, s)
             z = units[-1]
             chosen = np.tanh(z)
-            valued = forward(self.critics[0], np.hstack([s, chosen + nearby]))
+            valued = forward(self.critics[0], np.hstack([s, chosen + actor_noise]))
             slope, _ = backward(self.critics[0], valued, np.full((len(rows), 1), -1 / len(rows)))
             excess = np.sign(z) * np.maximum(np.abs(z) - 3, 0)
             back = self.saturation_penalty * 2 * excess / excess.size
@@ -128,13 +129,13 @@ def test_update_is_the_one_written_by_hand(
     by_hand = Reference(net, penalty)
     rows = random_rows(rng, 2 * delay)
     noise = rng.uniform(-0.5, 0.5, (2 * delay, BATCH, ACTIONS)).astype(np.float32)
-    nearby = smoothing * rng.standard_normal((2, BATCH, ACTIONS), dtype=np.float32)
-    update = td3.updates_of(net, settings)
-    losses = update(rows, noise, nearby if smoothing else None)
+    actor_noise = smoothing * rng.standard_normal((2, BATCH, ACTIONS), dtype=np.float32)
+    update = make_updates(net, settings, td3.update)
+    losses = update(rows, noise, actor_noise if smoothing else None)
     net, expected_losses = update.networks, []
     for k, (batch, on_targets) in enumerate(zip(rows, noise, strict=True)):
         actor_too = (k + 1) % delay == 0
-        by_hand.update(batch.astype(np.float64), on_targets, actor_too, nearby[k // delay])
+        by_hand.update(batch.astype(np.float64), on_targets, actor_too, actor_noise[k // delay])
         if actor_too:
             expected_losses.append(by_hand.loss)
     assert losses[1] == pytest.approx(np.mean(expected_losses), rel=1e-3)
@@ -168,7 +169,9 @@ def test_an_actor_at_the_border_of_the_actions_comes_back(engine: Any) -> None:
         settings = replace(SETTINGS, saturation_penalty=penalty, engine=engine)
         net = td3.initial_networks(np.random.default_rng(0), SEEN, ACTIONS, settings)
         biases = (*net.actor.biases[:-1], jnp.array([40.0, -40.0]))
-        update = td3.updates_of(replace(net, actor=MLP(net.actor.weights, biases)), settings)
+        update = make_updates(
+            replace(net, actor=MLP(net.actor.weights, biases)), settings, td3.update
+        )
         for _ in range(200):
             update(rows.copy(), noise, None)
         outputs[penalty] = forward(layers(update.actor), rows[0, :, :SEEN])[-1]
@@ -191,7 +194,7 @@ def test_the_policy_of_an_earlier_version_says_how_it_was_trained(tmp_path: Path
 def test_the_average_actor_follows_the_actor(engine: Any) -> None:
     settings = replace(SETTINGS, averaging=4, engine=engine)
     rng = np.random.default_rng(0)
-    update = td3.updates_of(td3.initial_networks(rng, SEEN, ACTIONS, settings), settings)
+    update = make_updates(td3.initial_networks(rng, SEEN, ACTIONS, settings), settings, td3.update)
     average = layers(update.actor)
     for _ in range(5):
         update(random_rows(rng, 2), np.zeros((2, BATCH, ACTIONS), np.float32), None)
@@ -217,8 +220,8 @@ def test_smoothing_is_noise_on_the_actors_own_actions() -> None:
     seen: list[Any] = []
 
     class Noting(td3.TD3Learner):
-        def _nearby(self, shape: tuple[int, ...]) -> Any:
-            seen.append(super()._nearby(shape))
+        def _actor_noise(self, shape: tuple[int, ...]) -> Any:
+            seen.append(super()._actor_noise(shape))
             return seen[-1]
 
     class Agent(mvpi.TD3):
@@ -287,7 +290,7 @@ def test_the_update_sees_augmented_rewards_and_the_replay_raw_ones(risk: Risk) -
     assert len(Watched.seen) == 25
     for raw, rows, y, window in Watched.seen:
         assert y == pytest.approx(risk.dual(window))
-        reward = learner.replay.reward
+        reward = learner.replay.layout.r
         assert learner.risk == risk  # a budget moves its price only after 1,000 steps
         np.testing.assert_array_equal(
             rows[..., reward], risk.augment(raw[..., reward], y).astype(np.float32)
@@ -299,7 +302,7 @@ def test_the_update_sees_augmented_rewards_and_the_replay_raw_ones(risk: Risk) -
 def test_y_is_of_the_most_recent_rewards() -> None:
     agent = mvpi.TD3("mvpi/Markowitz-v0", risk=1.0, window=40, **TINY).learn(200)
     learner = agent._learner
-    recent = learner.replay.rows[160:200, learner.replay.reward]
+    recent = learner.replay.rows[160:200, learner.replay.layout.r]
     assert learner.y == pytest.approx(stats.mean(recent), rel=1e-6)
 
 

@@ -52,6 +52,7 @@ BAD = {
     "choice": ("", "abc", "None", "[x]", "🙂"),
     "numbers": ("", "abc", "nan", "-1", "1,2", HUGE),
     "flag": ("yes", "0", ""),
+    "directory": ("", "a\0b", "\ud800", "x" * 5000, "pipe", "text.npz", "pipe/run"),
 }
 """Values that an option of a kind never has."""
 
@@ -69,6 +70,7 @@ TRAIN = {
     "--evaluation-episodes": "count",
     "--checkpoint-every": "count",
     "--json": "flag",
+    "--out": "directory",
 }
 STUDY = {
     "--risk-aversions": "numbers",
@@ -80,6 +82,7 @@ STUDY = {
     "--workers": "count",
     "--tasks": "env",
     "--methods": "choice",
+    "--out": "directory",
 }
 COMMANDS: dict[tuple[str, ...], dict[str, str]] = {
     ("solve", "FrozenLake-v1"): {"": "model", "--risk": "risk", "--discount": "share"},
@@ -99,6 +102,10 @@ COMMANDS: dict[tuple[str, ...], dict[str, str]] = {
     | {"--variance-limit": "number"},
     ("train", "prashanth", "--env", "mvpi/Markowitz-v0", *SMALL): TRAIN
     | {"--scheme": "choice", "--perturbation": "number"},
+    ("train", "mean-gini", "--env", "mvpi/Markowitz-v0", *SMALL): TRAIN
+    | {"--batch-episodes": "count", "--n-epochs": "count"},
+    ("train", "cvar-pg", "--env", "mvpi/Markowitz-v0", "--risk", "cvar:0.3", *SMALL): TRAIN
+    | {"--batch-episodes": "count", "--clip-range": "number"},
     ("evaluate", "half-run"): {"": "run", "--episodes": "count", "--seed": "seed"},
     ("report", "half-run"): {"": "run", "--episodes": "count", "--out": "run"},
     ("offline", "learn", "data.npz", "--out", "learned"): {
@@ -107,6 +114,7 @@ COMMANDS: dict[tuple[str, ...], dict[str, str]] = {
         "--discount": "share",
         "--updates": "count",
         "--low": "numbers",
+        "--out": "directory",
     },
     ("offline", "evaluate", "data.npz", "half-run"): {
         "": "data",
@@ -125,6 +133,7 @@ COMMANDS: dict[tuple[str, ...], dict[str, str]] = {
         "--runs": "count",
         "--iterations": "count",
         "--seed": "seed",
+        "--out": "directory",
     },
 }
 """Good command lines, or nearly so, and the kinds of their options; "" is the first argument."""

@@ -12,13 +12,15 @@ import random
 import shutil
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+from helpers.victims import ANY, Abandoned, Death, Trap, trapped
 from mutations import DAMAGES, Hang, at_most
-from runs import OFFLINE, ONLINE, Offline, copy, learn, place, results
+from runs import CASES, Run, copy, place
 from tally import Tally
-from victims import ANY, Abandoned, Case, Death, Trap, trapped
 
 from mvpi.errors import InputError
 
@@ -31,10 +33,11 @@ class _Base:
     """A run to be damaged, what it ends with, and where files come from that are put into it."""
 
     name: str
-    case: Case | Offline
+    case: Run
     directory: Path
     whole: Path
     others: tuple[Path, ...]
+    found: Callable[[Path], Any]
 
 
 def run(count: int, seed: int) -> Tally:
@@ -47,7 +50,7 @@ def run(count: int, seed: int) -> Tally:
         for number in range(count):
             base = bases[number % len(bases)]
             out = copy(base.directory, top / "run" / "damaged")
-            what = _damage(out, base, outside, rng)
+            what = _damage(base.case.directory(out), base, outside, rng)
             _attack(base, out, what, tally)
             if outside.read_bytes() != b"not yours":
                 tally.fail("write outside", f"{base.name}: {what}")
@@ -63,7 +66,7 @@ def _attack(base: _Base, out: Path, what: str, tally: Tally) -> None:
     try:
         with at_most(_SECONDS), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            learn(base.case, out)
+            base.case.learn(out)
     except (InputError, OSError) as error:  # the command line prints these in a line, status 2
         if "\n" in str(error) or len(str(error)) > 2_000:
             tally.fail("more than a line", f"{told}: {error}")
@@ -74,7 +77,11 @@ def _attack(base: _Base, out: Path, what: str, tally: Tally) -> None:
     except Exception as error:  # noqa: BLE001 - whatever it is, it must not be
         tally.fail("traceback", f"{told}: {type(error).__name__} {error}")
     else:
-        if results(out) == results(base.whole):
+        try:
+            same = base.found(out) == base.found(base.whole)
+        except (OSError, ValueError):  # gone, or not even of that form
+            same = False
+        if same:
             tally.add("same bytes")
         else:
             tally.fail("other bytes", told)
@@ -83,33 +90,28 @@ def _attack(base: _Base, out: Path, what: str, tally: Tally) -> None:
 def _bases(top: Path) -> list[_Base]:
     """Of every algorithm: a run that was killed, one that is finished; others to take from."""
     found = []
-    for name, case in {**ONLINE, **OFFLINE}.items():
+    for name, case in CASES.items():
         where = top / "bases" / name
         whole = where / "whole"
-        trap = Trap(whole, None, None)
-        trapped(lambda case=case, whole=whole: learn(case, whole), trap)  # type: ignore[misc]
+        trap = Trap(case.directory(whole), None, None)
+        trapped(partial(case.learn, whole), trap)
         early, late = where / "early", where / "late"
         for at, to in ((0.5, early), (0.8, late)):
             out = where / f"{to.name}-given-up"
             death = Death(ANY, int(at * trap.counts.total()))
+            end = Trap(case.directory(out), death, case.directory(to))
             try:
-                trapped(
-                    lambda case=case, out=out: learn(case, out),  # type: ignore[misc]
-                    Trap(out, death, to),
-                )
+                trapped(partial(case.learn, out), end)
             except Abandoned:
                 pass
             else:
                 copy(out, to)
         other = where / "other"
-        if isinstance(case, Offline):
-            learn(replace(case, seed=1), other)
-        else:
-            learn(replace(case, risk="0.5"), other)
+        case.another().learn(other)
         rest = (early, other)
         found += [
-            _Base(f"{name}, killed", case, late, whole, rest),
-            _Base(f"{name}, finished", case, whole, whole, (late, *rest)),
+            _Base(f"{name}, killed", case, late, whole, rest, case.results),
+            _Base(f"{name}, finished", case, whole, whole, (late, *rest), case.answer),
         ]
     return found
 
@@ -148,7 +150,7 @@ def _from_another(
 ) -> str:
     """A file, or all but config.json, of another run or of an earlier time."""
     source = rng.choice(base.others)
-    there = [path for path in sorted(source.iterdir()) if path.is_file() and path.name != ".lock"]
+    there = [path for path in sorted(source.rglob("*")) if path.is_file() and path.name != ".lock"]
     if rng.random() < 0.1:
         chosen = [path for path in there if path.name != "config.json"]
     else:

@@ -21,22 +21,22 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from mutations import MUTATIONS, Hang, at_most
-from runs import ONLINE, learn, place
+from runs import CASES, place
 from tally import Tally
 
 import mvpi
 from mvpi._storage.arrays import read_arrays
 from mvpi._storage.metrics import read_metrics
+from mvpi._storage.npz import read_npz
 from mvpi._storage.rows import read_rows
+from mvpi.cli.report import runs_to_show
 from mvpi.errors import EnvironmentFailure, InputError
 from mvpi.experiments.outcome import Outcome, judge
-from mvpi.npz import read_npz
 from mvpi.offline import Dataset
-from mvpi.report.rows import RunRow, write_rows
-from mvpi.report.rows import read_rows as read_study
-from mvpi.report.runs import read_runs
+from mvpi.paper.rows import RunRow, write_rows
+from mvpi.paper.rows import read_rows as read_study
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "offline"))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 COUNT = 10_000
 _SECONDS = 120.0
@@ -154,8 +154,7 @@ def _state(top: Path) -> dict[str, tuple[int, int]]:
 
 def _targets(top: Path) -> Iterator[_Target]:
     out = top / "td3"
-    case = ONLINE["td3, long ring"]
-    learn(case, out)
+    CASES["td3, long ring"].learn(out)
     policy = out / "policy.safetensors"
     yield _Target("policy", policy, lambda: mvpi.load(policy).predict([0.5]))
     checkpoint = out / "checkpoint.safetensors"
@@ -178,7 +177,7 @@ def _journal(top: Path) -> Iterator[_Target]:
     for i in range(20):
         replay.add(i * one, one, 0.5, False, one)
         if i == 12:
-            replay.keep()
+            replay.flush()
     replay.close()
     checksum = replay._files.checksum  # type: ignore[union-attr]
     read = lambda: read_rows(where, (7, 5), 13, checksum)  # noqa: E731
@@ -190,7 +189,7 @@ def _reported(top: Path) -> Iterator[_Target]:
     agent = mvpi.MVP("mvpi/Markowitz-v0", 1.0, hidden=(4,), evaluation_every=50)
     agent.learn(120, out)
     judge(agent, 3).write(out)
-    report = lambda: read_runs([out], episodes=2)  # noqa: E731
+    report = lambda: runs_to_show([out], episodes=2)  # noqa: E731
     for name in ("config.json", "evaluation.json", "metrics.csv", "policy.safetensors"):
         yield _Target(f"{name} of a report", out / name, report)
     yield _Target("metrics", out / "metrics.csv", lambda: read_metrics(out))
@@ -220,7 +219,7 @@ def _arrays(top: Path) -> Iterator[_Target]:
 
 
 def _minari(top: Path) -> Iterator[_Target]:
-    from minari_data import collected
+    from helpers.minari_data import collected
 
     os.environ["MINARI_DATASETS_PATH"] = str(top / "minari")
     (top / "minari").mkdir()

@@ -1,75 +1,74 @@
 """Training is interrupted again and again; in the end its bytes are as if nothing had been.
 
-Processes are killed by SIGKILL; a copy of the directory is what a kill would have left in the
-middle of a write; SIGTERM and SIGINT come once, which asks for a checkpoint, or twice, which stops
-at once. All at random events: files that are opened, written, synced, renamed and removed, steps of
-the environment, transitions that are stored.
+Processes are sent SIGKILL; SIGTERM and SIGINT come once, which asks for a checkpoint, or twice,
+which stops at once. All that at random moments, or at random events: files that are opened,
+written, synced, renamed and removed, steps of the environment, transitions that are stored. Between
+them, a copy of the directory is what a kill would have left in the middle of an event; that needs
+no process.
 """
 
 from __future__ import annotations
 
 import random
-import signal
-import warnings
+import time
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+from forked import Blow, Forks
+from helpers.victims import ANY, FILES, Abandoned, Death, Trap, trapped
 from mutations import Hang, at_most
-from runs import OFFLINE, ONLINE, Offline, learn, place, results
+from runs import CASES, place
 from tally import Tally
-from victims import ANY, FILES, Abandoned, Case, Death, Server, Trap, trapped
 
 COUNT = 1_000
 _SECONDS = 600.0
-_KINDS = ("SIGKILL", "SIGKILL", "copy", "SIGTERM", "SIGINT")
+_MOST = 25
+"""Interrupts of one run."""
+_KINDS = ("SIGKILL", "SIGKILL", "SIGTERM", "SIGINT", "copy")
 
 
-class _Signals(Trap):
-    """Sends a signal to this process, once or twice, and goes on if that lets it."""
+@dataclass(frozen=True)
+class _Whole:
+    """A run that nobody interrupted: where it is, how many events and seconds it took."""
 
-    def __init__(self, out: Path, death: Death, number: int, times: int) -> None:
-        super().__init__(out, death, None)
-        self._number, self._times = number, times
-
-    def die(self) -> None:
-        for _ in range(self._times):
-            signal.raise_signal(self._number)
+    out: Path
+    events: int
+    seconds: float
 
 
 def run(count: int, seed: int) -> Tally:
     """Interrupt `count` times, all algorithms in turn."""
     tally, rng = Tally("interrupts"), random.Random(seed)
-    cases: dict[str, Case | Offline] = {**ONLINE, **OFFLINE}
-    # Outside of training these end the process; here they shall only end the call.
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with place() as top:
-        server = Server(top)
-        try:
-            events = {name: _whole(case, top / name) for name, case in cases.items()}
-            names = list(cases)
-            while tally.attacks < count:
-                name = names.pop(0)
-                names.append(name)
-                most = min(25, count - tally.attacks)
-                _until_done(cases[name], name, top, events[name], server, rng, tally, most)
-        finally:
-            server.close()
-            signal.signal(signal.SIGTERM, before)
+    with place() as top, Forks() as forks:
+        names = list(CASES)[: max(1, count)]
+        wholes = {name: _whole(name, top / name, forks) for name in names}
+        while tally.attacks < count:
+            name = names.pop(0)
+            names.append(name)
+            most = min(_MOST, count - tally.attacks)
+            _until_done(name, top, wholes[name], forks, rng, tally, most)
     return tally
 
 
-def _whole(case: Case | Offline, out: Path) -> int:
-    """Train without interrupts; how many events there were."""
-    trap = Trap(out, None, None)
-    trapped(lambda: learn(case, out), trap)
-    return trap.counts.total()
+def _whole(name: str, out: Path, forks: Forks) -> _Whole:
+    """Train without interrupts: in this process, and in one of its own for the time it takes."""
+    case = CASES[name]
+    trap = Trap(case.directory(out), None, None)
+    trapped(partial(case.learn, out), trap)
+    forked, began = out.with_name(f"{out.name}, forked"), time.monotonic()
+    end = forks.train(name, forked)
+    seconds = time.monotonic() - began
+    if end != "finished" or case.results(forked) != case.results(out):
+        raise RuntimeError(f"{name}: not even without interrupts is it the same: {end}")
+    return _Whole(out, trap.counts.total(), seconds)
 
 
 def _until_done(
-    case: Case | Offline,
     name: str,
     top: Path,
-    events: int,
-    server: Server,
+    whole: _Whole,
+    forks: Forks,
     rng: random.Random,
     tally: Tally,
     most: int,
@@ -78,60 +77,54 @@ def _until_done(
     told: list[str] = []
     out = top / f"{name}-{tally.attacks}"
     while len(told) < most:
-        kind = rng.choice(_KINDS[2:] if isinstance(case, Offline) else _KINDS)
-        death = Death(rng.choice([FILES, ANY]), rng.randrange(1 + events // 4), rng.random())
-        to = out.with_name(f"{out.name}+")
-        try:
-            with at_most(_SECONDS):
-                if not _interrupted(case, kind, death, out, to, server, rng):
-                    break
-        except Hang:
-            tally.fail("hang", f"{name}: {kind} at {death}")
+        kind = rng.choice(_KINDS)
+        if kind == "copy":
+            end, out = _copied(name, out, _death(whole, rng))
+        else:
+            blow = _blow(kind, whole, rng)
+            end = forks.train(name, out, blow)
+            kind = f"{kind} at {'an event' if blow.death else 'a moment'}"
+        if end not in ("interrupted", "finished"):
+            tally.fail(end.split(":")[0], f"{name}: after {told}, by {kind}: {end}")
             return
-        except Exception as error:  # noqa: BLE001 - whatever it is, it must not be
-            tally.fail(type(error).__name__, f"{name}: {told} {kind} at {death}: {error}")
-            return
+        if end == "finished":
+            break
         told.append(kind)
-        out = to if kind == "copy" else out
-    try:
-        with at_most(_SECONDS):
-            learn(case, out)
-    except (Hang, Exception) as error:  # noqa: BLE001
-        tally.fail(type(error).__name__, f"{name}: resumed after {told}: {error}")
+    end = forks.train(name, out)
+    if end != "finished":
+        tally.fail(end.split(":")[0], f"{name}: resumed after {told}: {end}")
         return
-    same = results(out) == results(top / name)
     for kind in told:
         tally.add(f"{kind}, same bytes")
-    if not same:
+    if CASES[name].results(out) != CASES[name].results(whole.out):
         tally.fail("other bytes", f"{name}: after {told}")
 
 
-def _interrupted(
-    case: Case | Offline,
-    kind: str,
-    death: Death,
-    out: Path,
-    to: Path,
-    server: Server,
-    rng: random.Random,
-) -> bool:
-    """Whether the run was interrupted before it was done."""
-    if kind == "SIGKILL":
-        assert isinstance(case, Case)
-        end = server.run(case, out, death)
-        if not (end.killed or end.finished):
-            raise RuntimeError(end.told.strip().splitlines()[-1])
-        return end.killed
+def _death(whole: _Whole, rng: random.Random) -> Death:
+    return Death(rng.choice([FILES, ANY]), rng.randrange(1 + whole.events // 4), rng.random())
+
+
+def _blow(kind: str, whole: _Whole, rng: random.Random) -> Blow:
+    """A signal at an event, or at a moment: the longer a run takes, the later."""
+    times = 1 if kind == "SIGKILL" else rng.choice([1, 1, 2])
+    if rng.random() < 0.5:
+        return Blow(kind, after=rng.random() * whole.seconds / 2, times=times)
+    death = _death(whole, rng)
+    if kind != "SIGKILL":  # a write that is half done is what only a kill leaves
+        death = Death(tuple(e for e in death.events if e not in ("write", "add")), death.at)
+    return Blow(kind, death, times=times)
+
+
+def _copied(name: str, out: Path, death: Death) -> tuple[str, Path]:
+    """Train until the event and give up; the copy, and how it ended."""
+    case, to = CASES[name], out.with_name(f"{out.name}+")
     try:
-        if kind == "copy":
-            trapped(lambda: learn(case, out), Trap(out, death, to))
-        else:
-            safe = tuple(event for event in death.events if event != "write")
-            death = Death(safe, death.at)
-            trap = _Signals(out, death, getattr(signal, kind), rng.choice([1, 1, 2]))
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", ResourceWarning)
-                trapped(lambda: learn(case, out), trap)
-    except (Abandoned, KeyboardInterrupt):
-        return True
-    return False
+        with at_most(_SECONDS):
+            trapped(partial(case.learn, out), Trap(case.directory(out), death, case.directory(to)))
+    except Abandoned:
+        return "interrupted", to
+    except Hang:
+        return "hang", out
+    except Exception as error:  # noqa: BLE001 - whatever it is, it must not be
+        return f"{type(error).__name__}: {error}", out
+    return "finished", out

@@ -57,7 +57,7 @@ def survived(module: str, count: int, seed: int) -> Iterator[tuple[str, Outcome]
                 cwd=scratch,
                 stdout=subprocess.PIPE,
                 stdin=subprocess.DEVNULL,
-                env={**os.environ, "TMPDIR": scratch},
+                env={**os.environ, "TMPDIR": scratch, "MINARI_DATASETS_PATH": scratch},
                 stderr=subprocess.DEVNULL,
                 text=True,
             ) as process:

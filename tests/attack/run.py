@@ -2,7 +2,7 @@
 
 A kind of attack is a module beside this one with `COUNT`, how many attacks make a full run, and
 `run(count, seed) -> Tally`. The exit status is 1 if anything was seen that must not be: bytes that
-differ without a refusal, tracebacks, hangs, writes outside.
+differ without a refusal, tracebacks, hangs, writes outside, files left in the project.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "agents")]
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 
 from tally import Tally  # noqa: E402 - the path comes first
 
@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     unknown = sorted(set(given.kinds) - set(known))
     if unknown:
         parser.error(f"unknown kind {unknown[0]!r}; there are {', '.join(known)}")
-    tallies = []
+    tallies, before = [], project()
     for kind in given.kinds or known:
         module = import_module(kind)
         began = time.monotonic()
@@ -45,7 +45,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"\n{table(tallies)}")
     for line in (line for tally in tallies for line in tally.examples):
         print(line)
-    return int(any(tally.failed for tally in tallies))
+    gained = sorted(project() - before)
+    if gained:
+        print(f"left in the project: {', '.join(gained)}")
+    return int(bool(gained) or any(tally.failed for tally in tallies))
+
+
+def project() -> set[str]:
+    """What is in the root of the project, but for what tools keep there."""
+    root = Path(__file__).parents[2]
+    return {path.name for path in root.iterdir() if not path.name.endswith("_cache")}
 
 
 def table(tallies: Sequence[Tally]) -> str:

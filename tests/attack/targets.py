@@ -250,11 +250,12 @@ def _of_agents() -> Iterator[Target]:
     import numpy as np
 
     import mvpi
-    from mvpi.agents.settings import SETTINGS
+    from mvpi.agents.registry import AGENTS
 
-    made = {"env": "mvpi/Markowitz-v0", "risk": 1.0, "seed": 0}
-    for name, settings in SETTINGS.items():
-        kind = getattr(mvpi, {"td3": "TD3", "ppo": "PPO", "mvp": "MVP"}.get(name, name.title()))
+    for name, entry in AGENTS.items():
+        risk = mvpi.CVaR(0.4) if name == "cvar-pg" else 1.0
+        made = {"env": "mvpi/Markowitz-v0", "risk": risk, "seed": 0}
+        kind, settings = getattr(mvpi, entry.class_name), entry.settings
         allowed = {field.name: _NOTHING for field in fields(settings)}
         for optional in ("max_grad_norm", "target_kl"):
             if optional in allowed:

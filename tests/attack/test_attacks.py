@@ -18,7 +18,9 @@ HERE = Path(__file__).parent
 def test_a_few_attacks_are_withstood(
     kind: str, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys, "path", [str(HERE), str(HERE.parent / "agents"), *sys.path])
+    monkeypatch.setattr(sys, "path", [str(HERE), *sys.path])
+    before = import_module("run").project()
     tally = import_module(kind).run(count, seed=0)
     assert tally.examples == []
     assert tally.attacks == count
+    assert import_module("run").project() == before

@@ -1,17 +1,16 @@
-"""Makes the helpers importable from the tests beside them, and in the workers they start."""
+"""Fixtures of experiments that run in worker processes, on this machine or on a cluster."""
 
+import os
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.experiments import GATE, TESTS, Gate, ppo, td3, told
 
-HERE = str(Path(__file__).parent)
-sys.path.insert(0, HERE)
-pytest.register_assert_rewrite("small")
+from mvpi.experiments.local import LocalRunner
 
 
 @pytest.fixture
@@ -25,11 +24,9 @@ def tmp_path() -> Iterator[Path]:
 @pytest.fixture(autouse=True, scope="module")
 def gate_directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """What workers find in their environment variables, on a cluster that lasts for the module."""
-    from small import GATE
-
     directory = tmp_path_factory.mktemp("gate")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", HERE)
+        patch.setenv("PYTHONPATH", TESTS, prepend=os.pathsep)
         patch.setenv(GATE, str(directory))
         yield directory
 
@@ -37,8 +34,6 @@ def gate_directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture
 def gate(gate_directory: Path) -> Iterator[Any]:
     """Closed only if a test does so."""
-    from small import Gate
-
     gate = Gate(gate_directory)
     gate.forget()
     yield gate
@@ -48,14 +43,10 @@ def gate(gate_directory: Path) -> Iterator[Any]:
 @pytest.fixture(scope="session")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where `td3()` and `ppo()` were run with nothing in their way."""
-    from small import ppo, td3, told
-
-    from mvpi.experiments.local import LocalRunner
-
     root = tmp_path_factory.mktemp("undisturbed")
     experiments = [td3(), ppo()]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", HERE)
+        patch.setenv("PYTHONPATH", TESTS, prepend=os.pathsep)
         events = list(LocalRunner(2)(experiments, root))
     assert told(events) == {e.name: ["running", "done"] for e in experiments}
     return root

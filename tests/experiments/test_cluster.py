@@ -19,7 +19,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from small import (
+from helpers.experiments import (
     PATIENCE,
     Gate,
     InBackground,
@@ -43,7 +43,7 @@ from mvpi._storage.locks import lock
 from mvpi.experiments import cluster as cluster_module
 from mvpi.experiments.cluster import _DRIVER, LOCAL, RayRunner
 from mvpi.experiments.local import LocalRunner
-from mvpi.experiments.runner import AT_IT
+from mvpi.experiments.runner import LOCKED
 
 # Ray's test cluster forks; other tests may have loaded JAX into this process by then.
 pytestmark = pytest.mark.filterwarnings("ignore:os.fork\\(\\) was called:RuntimeWarning")
@@ -63,7 +63,8 @@ class Nodes:
         self._cluster = Cluster(initialize_head=True, head_node_args=head)
         self.address: str = self._cluster.address
         for _ in range(number):
-            self.add()
+            self._cluster.add_node(wait=False, **NODE)  # they start at the same time
+        self._cluster.wait_for_nodes(PATIENCE)
 
     def add(self) -> None:
         self._cluster.add_node(**NODE)
@@ -123,7 +124,7 @@ def boards(root: Path) -> list[Path]:
 def test_the_outcomes_are_those_of_the_local_runner_bit_for_bit(
     tmp_path: Path, nodes: Nodes, undisturbed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    experiments, broken = [td3(), ppo()], td3(environment="small:Broken-v0")
+    experiments, broken = [td3(), ppo()], td3(environment="helpers.experiments:Broken-v0")
     runner = RayRunner(nodes.address)
     events = list(runner([*experiments, broken, td3()], tmp_path))
     assert told(events) == {
@@ -206,7 +207,7 @@ def test_a_task_starts_nothing_while_another_process_is_at_it(
     (finished / td3().name / "replay.rows").touch()  # something is left to do
     with (finished / td3().name / ".experiment").open("w") as file:
         assert lock(file)
-        assert cluster_module._run(*order) == ("waiting", AT_IT)
+        assert cluster_module._run(*order) == ("waiting", LOCKED)
     state, words = cluster_module._run(*order)
     assert state == "failed"
     assert words == "its process cannot be started: [Errno 13] Permission denied: 'here'"
@@ -219,7 +220,7 @@ def test_the_driver_submits_again_what_has_to_wait_and_says_so_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With a Ray whose tasks are over at once."""
-    answers = iter([("waiting", AT_IT), ("waiting", AT_IT), ("done", "")])
+    answers = iter([("waiting", LOCKED), ("waiting", LOCKED), ("done", "")])
     tasks = iter(range(3))
     ray = SimpleNamespace(
         remote=lambda **_: lambda _: SimpleNamespace(remote=lambda *_: next(tasks)),
@@ -229,12 +230,12 @@ def test_the_driver_submits_again_what_has_to_wait_and_says_so_once(
     )
     monkeypatch.setitem(sys.modules, "ray", ray)
     monkeypatch.setattr(cluster_module, "BUSY_WAIT", 0.1)
-    monkeypatch.setattr(cluster_module, "_LOOK", 0.05)
+    monkeypatch.setattr(cluster_module, "_POLL", 0.05)
     news = io.StringIO()
     order = cluster_module._Order("", str(tmp_path), str(tmp_path), [td3().record()])
     cluster_module._watch(order, news)
     assert [json.loads(line) for line in news.getvalue().splitlines()] == [
-        [0, "waiting", AT_IT],
+        [0, "waiting", LOCKED],
         [0, "done", ""],
     ]
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from small import (
+from helpers.experiments import (
     Gate,
     InBackground,
     at_the_gate,
@@ -41,7 +41,7 @@ from mvpi._storage.run_directory import RunDirectory
 from mvpi.experiments import local
 from mvpi.experiments.experiment import Experiment
 from mvpi.experiments.local import LocalRunner
-from mvpi.experiments.runner import AT_IT, ATTEMPTS, ended
+from mvpi.experiments.runner import ATTEMPTS, LOCKED, ended
 
 BASE = Experiment("td3", "Hopper-v4", 1.0, 0, 1_000)
 
@@ -214,7 +214,11 @@ def test_a_finished_run_is_tidied_up_and_a_damaged_outcome_is_told(
 def test_a_failure_is_told_with_its_reason_and_does_not_stop_the_others(
     tmp_path: Path, undisturbed: Path
 ) -> None:
-    missing, broken, sound = td3(environment="No-v0"), td3(environment="small:Broken-v0"), td3()
+    missing, broken, sound = (
+        td3(environment="No-v0"),
+        td3(environment="helpers.experiments:Broken-v0"),
+        td3(),
+    )
     events = list(LocalRunner(2)([missing, broken, sound], tmp_path))
     assert told(events) == {
         missing.name: ["running", "failed"],
@@ -311,7 +315,7 @@ def test_two_runners_at_once_share_the_work(
     gate.open()
     assert told(first.end()) == {td3().name: ["running", "done"]}
     assert told(second.end())[td3().name][-1] == "done"
-    assert {e.reason for e in second.events} == {"", "another process is at it"}
+    assert {e.reason for e in second.events} == {"", "locked by another process"}
     assert gate.reached == {process}
     assert results(tmp_path, td3()) == results(undisturbed, td3())
 
@@ -330,7 +334,7 @@ def test_what_another_process_is_at_is_told_once_and_costs_no_process(
         time.sleep(1.0)  # the lock is tried a few times
         (directory / "replay.rows").unlink()
     assert told(work.end()) == {td3().name: ["waiting", "done"]}
-    assert reason(work.events, td3(), "waiting") == AT_IT
+    assert reason(work.events, td3(), "waiting") == LOCKED
 
 
 def test_closing_stops_workers_at_a_checkpoint(tmp_path: Path, gate: Gate) -> None:
@@ -353,7 +357,7 @@ def test_closing_stops_workers_at_a_checkpoint(tmp_path: Path, gate: Gate) -> No
 def test_closing_kills_workers_that_take_too_long(
     tmp_path: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local, "_PATIENCE", 0.5)
+    monkeypatch.setattr(local, "_STOP_TIMEOUT", 0.5)
     gate.close()
     events = LocalRunner(1)([td3()], tmp_path)
     next(events)

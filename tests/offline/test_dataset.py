@@ -11,7 +11,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from minari_data import collected
+from helpers.minari_data import collected
 
 import mvpi
 import mvpi.envs
@@ -369,23 +369,22 @@ class Watched(gym.Wrapper[Any, Any, Any, Any]):
 @pytest.fixture
 def run(tmp_path: Path) -> Iterator[Callable[..., tuple[Path, type[Watched]]]]:
     def train(steps: int, buffer_size: int, checkpoint_every: int) -> tuple[Path, type[Watched]]:
-        first: list[type[Watched]] = []
+        made: list[type[Watched]] = []
 
         def make() -> gym.Env[Any, Any]:
             class Mine(Watched):
                 seen: list[Any] = []
                 starts: list[Any] = []
 
-            first.append(Mine)
+            made.append(Mine)
             return Mine(gym.make("InvertedPendulum-v5", max_episode_steps=8))
 
         settings = {"hidden": (8,), "learning_starts": 10_000, "evaluation_episodes": 1}
         agent = mvpi.TD3(
             make, buffer_size=buffer_size, checkpoint_every=checkpoint_every, **settings
         )
-        first.clear()
         agent.learn(steps, out=tmp_path / "run")
-        return tmp_path / "run", next(kind for kind in first if len(kind.seen) == steps)
+        return tmp_path / "run", next(kind for kind in made if len(kind.seen) == steps)
 
     return train
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from offline_problems import Problem, boyan_chain, error_curve, random_problem
+from helpers.counted_problems import Problem, boyan_chain, error_curve, random_problem
 
 import mvpi
 from mvpi import InputError

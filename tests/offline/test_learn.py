@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from itertools import pairwise
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 import mvpi
 from mvpi.cli import main
 from mvpi.errors import InputError, NoConvergence
-from mvpi.experiments import offline as experiment
 from mvpi.offline import CoverageWarning, Dataset, density_ratio
-from mvpi.offline.learn import Climber, Iteration, Model, learn, learn_finite
+from mvpi.offline.learn import Iteration, learn, learn_finite
 from mvpi.offline.published import PublishedSettings, Runs
+from mvpi.paper import offline as experiment
 from mvpi.risk import CVaR, Entropic, MeanVariance, Risk, VarianceBudget
 
 
@@ -55,7 +55,7 @@ def coin_mdp(seed: int, states: int = 4, actions: int = 2, discount: float = 0.8
 def test_the_four_states(lam: float, best: float) -> None:
     policy = learn(four_states(), lam, 0.7)
     assert policy.shape == (4, 2)
-    assert policy[0, 0] == pytest.approx(best, abs=1e-3)
+    assert policy[0, 0] == pytest.approx(best, abs=1e-12)
     np.testing.assert_array_equal(policy[1:, 0], 1.0)  # the data have no other action there
 
 
@@ -67,38 +67,123 @@ def gappy(data: Dataset) -> Dataset:
     return Dataset(*rows._replace(terminations=over), data.starts)
 
 
-@pytest.mark.parametrize("cut", [lambda data: data, gappy], ids=["whole", "gappy"])
-@pytest.mark.parametrize("discount", [0.5, 0.8, 1.0])
+def whole_rewards(data: Dataset) -> Dataset:
+    """Rewards that are drawn: every row has one of its own."""
+    rng = np.random.default_rng(5)
+    rows = data.batch(np.arange(len(data)))
+    rewards = np.round(rows.rewards + rng.normal(size=len(data)), 1)
+    return Dataset(*rows._replace(rewards=rewards), data.starts)
+
+
+def earned(data: Dataset, policy: np.ndarray, discount: float) -> tuple[np.ndarray, np.ndarray]:
+    """The rewards of the data, and of the steps after the end, with their weights under `policy`.
+
+    Row by row and dense: every row is a state of the chain, and leads to the rows that begin where
+    it ends, or at a start if there are none.
+    """
+    n, rows = len(data), data.batch(np.arange(len(data)))
+    weight = np.zeros((data.n_states + 1, n + 1))  # of rows, for those who are in a state
+    for i, (s, a) in enumerate(zip(rows.observations, rows.actions, strict=True)):
+        alike = (rows.observations == s) & (rows.actions == a)
+        weight[s, i] = policy[s, a] / alike.sum()
+    weight[-1, -1] = 1.0
+    start = weight[data.starts].sum(axis=0)
+    start /= start.sum()
+    chain = np.zeros((n + 1, n + 1))
+    chain[n, n] = 1.0
+    for i, over in enumerate(rows.terminations):
+        after = weight[-1] if over else weight[data.next_observations[i]]
+        anew = after.sum() == 0.0 or (over and discount == 1.0)
+        chain[i] = start if anew else after
+    if discount == 1.0:
+        return np.append(rows.rewards, 0.0), stationary(chain, start)
+    d = np.linalg.solve(np.eye(n + 1) - discount * chain.T, (1.0 - discount) * start)
+    return np.append(rows.rewards, 0.0), np.maximum(d, 0.0)
+
+
+def stationary(chain: np.ndarray, start: np.ndarray) -> np.ndarray:
+    """The share of steps in every state in the long run, from `start`."""
+    onward, total, steps = np.linalg.matrix_power(chain, 1 << 20), np.zeros_like(start), 12
+    d = start @ onward
+    for _ in range(steps):  # of a chain with the periods 1, 2, 3 and 4
+        total, d = total + d, d @ chain
+    return total / steps
+
+
+CUTS = {
+    "whole": lambda data: data,
+    "gappy": gappy,
+    "drawn rewards": lambda data: whole_rewards(gappy(data)),
+}
+
+
+@pytest.mark.filterwarnings("ignore::mvpi.offline.CoverageWarning")
+@pytest.mark.parametrize("cut", CUTS.values(), ids=CUTS)
+@pytest.mark.parametrize("discount", [0.0, 0.8, 1.0])
 @pytest.mark.parametrize("risk", [0.0, 0.7, CVaR(0.4, 0.5), Entropic(1.0)], ids=str)
-def test_advantages_make_the_slope_of_the_value(
+def test_no_policy_is_better(
     risk: Risk | float, discount: float, cut: Callable[[Dataset], Dataset]
 ) -> None:
+    """Against all deterministic policies, evaluated row by row."""
     measure = mvpi.risk.as_risk(risk)
-    for seed in range(3):
-        climber = Climber(Model(cut(whole(coin_mdp(seed))), discount), measure)
-        climber._logits += np.random.default_rng(seed).normal(size=(4, 2))
-        climber.here, climber._visits = climber._seen(climber._logits)
-        slope = climber._visits.shares * climber._advantages()
-        numeric = np.zeros_like(slope)
-        for at in np.ndindex(*slope.shape):
-            step = np.zeros_like(slope)
-            step[at] = 1e-5
-            up, down = (climber._seen(climber._logits + x)[0].value for x in (step, -step))
-            numeric[at] = (up - down) / 2e-5
-        assert np.abs(numeric).max() > 1e-3
-        np.testing.assert_allclose(slope, numeric, atol=2e-5)
+    data = cut(whole(coin_mdp(1, states=3), copies=4))
+    seen: list[Iteration] = []
+    policy = learn(data, risk, discount, on_iteration=seen.append)
+    first, last = seen
+    for found in seen:
+        distribution = earned(data, found.policy, discount)
+        assert found.value == pytest.approx(measure.value(*distribution), abs=1e-8)
+        assert found.y == pytest.approx(measure.dual(*distribution), abs=1e-8)
+    values = [
+        measure.value(*earned(data, np.eye(2)[list(actions)], discount))
+        for actions in product(range(2), repeat=3)
+        if all(first.policy[s, a] > 0.0 for s, a in enumerate(actions))
+    ]
+    assert max(values) == pytest.approx(last.value, abs=1e-8)
+    assert last.value <= last.upper_bound <= last.value + 1e-7
+    assert first.upper_bound == np.inf
+    np.testing.assert_array_equal(policy, last.policy)
+    assert (policy[first.policy == 0.0] == 0.0).all()
+
+
+@pytest.mark.parametrize("discount", [0.8, 1.0])
+def test_the_optimum_at_a_given_y(discount: float) -> None:
+    data, y, measure = whole_rewards(whole(coin_mdp(3), copies=4)), 0.4, MeanVariance(2.0)
+    seen: list[Iteration] = []
+    learn(data, measure, discount, y=y, on_iteration=seen.append)
+    for found in seen:
+        r, w = earned(data, found.policy, discount)
+        assert found.value == pytest.approx(y + measure.utility(r - y) @ w, abs=1e-8)
+        assert found.y == y
+    values = [
+        y + measure.utility(r - y) @ w
+        for actions in product(range(2), repeat=4)
+        for r, w in [earned(data, np.eye(2)[list(actions)], discount)]
+    ]
+    assert seen[-1].value == pytest.approx(max(values), abs=1e-8)
+
+
+def test_a_local_optimum_is_not_enough() -> None:
+    """Where policy iteration ends too early, the learned policy is still the optimum."""
+    local = 0
+    for seed in range(20):
+        mdp = coin_mdp(seed, states=6, actions=3)
+        value = MeanVariance(1.5).value(*rewards_of(mdp, learn(whole(mdp), 1.5, mdp.discount)))
+        assert value == pytest.approx(mvpi.optimize(mdp, 1.5).value, abs=1e-9)
+        local += mvpi.policy_iteration(mdp, 1.5).value < value - 1e-3
+    assert local > 0
 
 
 @given(st.integers(0, 10_000), st.sampled_from([0.0, 0.3, 1.0, 3.0]))
-def test_values_never_decrease_and_the_end_is_a_local_optimum(seed: int, lam: float) -> None:
+def test_the_optimum_is_that_of_the_exact_solver(seed: int, lam: float) -> None:
     mdp = coin_mdp(seed)
     seen: list[Iteration] = []
     policy = learn(whole(mdp), lam, mdp.discount, on_iteration=seen.append)
-    assert all(after.value >= before.value for before, after in pairwise(seen))
-    exact = MeanVariance(lam).value(*rewards_of(mdp, policy))
-    assert seen[0].value == pytest.approx(MeanVariance(lam).value(*rewards_of(mdp, seen[0].policy)))
-    assert exact >= seen[0].value - 1e-9
-    assert exact <= mvpi.optimize(mdp, lam).upper_bound + 1e-6
+    first, last = (MeanVariance(lam).value(*rewards_of(mdp, found.policy)) for found in seen)
+    assert [found.value for found in seen] == pytest.approx([first, last], abs=1e-9)
+    assert last == pytest.approx(mvpi.optimize(mdp, lam).value, abs=1e-8)
+    assert last >= first - 1e-9
+    assert set(np.unique(policy)) <= {0.0, 1.0}
 
 
 def rewards_of(mdp: mvpi.MDP, policy: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -109,14 +194,14 @@ def test_at_risk_0_it_is_the_optimum() -> None:
     for seed in range(8):
         mdp = coin_mdp(seed, states=6, actions=3)
         mean = float(np.dot(*rewards_of(mdp, learn(whole(mdp), 0.0, mdp.discount))))
-        assert mean == pytest.approx(mvpi.optimize(mdp, 0.0).mean, abs=1e-3)
+        assert mean == pytest.approx(mvpi.optimize(mdp, 0.0).mean, abs=1e-12)
 
 
 def test_a_budget_is_kept() -> None:
     # The gamble has variance 0.41, the sure loss 0.24.
     gamble = learn(four_states(), VarianceBudget(0.5), 0.7)
-    assert gamble[0, 0] == pytest.approx(1.0, abs=1e-3)
-    with pytest.raises(InputError, match=r"at most 0\.01; the smallest .* is 0\.24"):
+    assert gamble[0, 0] == pytest.approx(1.0, abs=1e-12)
+    with pytest.raises(InputError, match=r"limit must be >= 0\.2422.*, got 0\.01"):
         learn(four_states(), VarianceBudget(0.01), 0.7)
 
 
@@ -168,8 +253,8 @@ def test_a_finished_episode_is_0_for_ever_and_starts_anew_at_discount_1() -> Non
     over, following = [True, False, True], [0, 1, 0]
     columns = [np.repeat(x, 30) for x in (states, actions, rewards, following, over)]
     data = Dataset(*columns, starts=[0])
-    assert learn(data, 0.0, 0.9)[0, 1] == pytest.approx(1.0, abs=1e-3)  # 1.35 in all, not 1
-    assert learn(data, 0.0, 1.0)[0, 0] == pytest.approx(1.0, abs=1e-3)  # 1 a step, not 0.75
+    assert learn(data, 0.0, 0.9)[0, 1] == pytest.approx(1.0, abs=1e-12)  # 1.35 in all, not 1
+    assert learn(data, 0.0, 1.0)[0, 0] == pytest.approx(1.0, abs=1e-12)  # 1 a step, not 0.75
 
 
 def test_a_goal_may_be_out_of_reach_of_the_uniform_policy() -> None:
@@ -210,7 +295,7 @@ def test_what_is_never_reached_does_no_harm() -> None:
     states, actions, rewards = [0, 0, 1, 2], [0, 1, 0, 0], [0.0, 1.0, 3.0, 9.0]
     columns = [np.repeat(x, 30) for x in (states, actions, rewards, [1, 0, 0, 2])]
     data = Dataset(*columns, np.zeros(120, bool), starts=[0])
-    assert learn(data, 0.0, 1.0)[0] == pytest.approx([1.0, 0.0], abs=1e-3)
+    assert learn(data, 0.0, 1.0)[0] == pytest.approx([1.0, 0.0], abs=1e-12)
 
 
 def test_a_policy_that_leaves_the_data_is_told_once() -> None:
@@ -219,7 +304,7 @@ def test_a_policy_that_leaves_the_data_is_told_once() -> None:
     data = Dataset(*columns, np.zeros(100, bool), starts=[0])
     with pytest.warns(CoverageWarning) as told:
         policy = learn(data, 0.0, 0.9)
-    assert policy[0, 0] == pytest.approx(1.0, abs=1e-3)
+    assert policy[0, 0] == pytest.approx(1.0, abs=1e-12)
     np.testing.assert_array_equal(policy[1], 0.5)
     assert len(told) == 1
     assert "no transitions for 47.4% of what the policy does" in str(told[0].message)
@@ -234,8 +319,7 @@ def test_rare_rows_are_told_of_the_policy_that_comes_out_only() -> None:
     assert len(told) == 1
 
 
-def test_slopes_may_become_as_small_as_numbers_can_be() -> None:
-    """The value of the best policy is 0, so that every gain counts, until there is none."""
+def test_the_best_value_may_be_0() -> None:
     columns = np.repeat([[0, 0, 0.0, 0], [0, 1, 3.0, 1], [1, 0, -1.0, 0]], 100, axis=0)
     states, actions, following = columns[:, [0, 1, 3]].astype(int).T
     data = Dataset(states, actions, columns[:, 2], following, np.zeros(300, bool), starts=[0])
@@ -249,8 +333,18 @@ def test_mistakes() -> None:
         learn(data, 1.0, 1.5)
     with pytest.raises(InputError, match="iterations"):
         learn(data, 1.0, 0.7, iterations=0)
-    with pytest.raises(NoConvergence, match="still improves after 1 iterations"):
+    with pytest.raises(NoConvergence, match="needs more than 1 risk-neutral solves"):
         learn(data, 1.0, 0.7, iterations=1)
+    with pytest.raises(NoConvergence, match=r"known to be from .*; allow a larger tolerance"):
+        learn(data, 1.0, 0.7, tolerance=0.0)
+    with pytest.raises(InputError, match="y must be such that"):
+        learn(data, 1.0, 0.7, y=1e200)
+    nowhere = Dataset([0], [0], [1.0], [0], [False], starts=[1])
+    with pytest.raises(InputError, match="no transitions from any of the starts, such as state 1"):
+        learn(nowhere, 1.0, 0.7)
+    apart = Dataset([0, 1], [0, 0], [1.0, 2.0], [0, 1], [False, False], starts=[0, 1])
+    with pytest.raises(InputError, match="in several; use a discount below 1"):
+        learn(apart, 1.0, 1.0)
     vectors = np.zeros((5, 2))
     continuous = Dataset(vectors, vectors, np.zeros(5), vectors, np.zeros(5, bool), vectors[:1])
     with pytest.raises(InputError, match=r"needs whole numbers .* there is learn_continuous"):
@@ -316,15 +410,19 @@ def test_published_values_come_to_those_of_the_data() -> None:
     uniform = runs._logits
     for _ in runs.iterations(150):
         runs._logits = uniform
-    climber = Climber(Model(data, discount), MeanVariance(1.0))
+    policy = np.array([[0.5, 0.5], [1, 0], [1, 0], [1, 0]])
     ratio = np.asarray(runs._ratio.players.ratio.values)[0].reshape(4, 2)
-    pairs = data.observations, data.actions
-    expected = density_ratio(data, climber.here.policy, discount, "exact")
-    np.testing.assert_allclose(ratio[pairs], expected, atol=0.1)
-    q = np.asarray(runs._q)[0].reshape(4, 2)
-    augmented = climber.risk.augment(climber.model.rewards, climber.here.y)
-    exact = climber.model.action_values(climber._visits.chain, augmented)
-    np.testing.assert_allclose(q[pairs], exact[pairs], atol=0.15)
+    s, a = data.observations, data.actions
+    expected = density_ratio(data, policy, discount, "exact")
+    np.testing.assert_allclose(ratio[s, a], expected, atol=0.1)
+    r, w = earned(data, policy, discount)
+    augmented = MeanVariance(1.0).augment(r[:-1], float(r @ w))
+    exact = np.zeros((4, 2))
+    for _ in range(100):
+        target = augmented + discount * (policy * exact).sum(axis=1)[data.next_observations]
+        for pair in {(int(i), int(j)) for i, j in zip(s, a, strict=True)}:
+            exact[pair] = target[(s == pair[0]) & (a == pair[1])].mean()
+    np.testing.assert_allclose(np.asarray(runs._q)[0].reshape(4, 2)[s, a], exact[s, a], atol=0.15)
 
 
 def test_mvpi_paper_offline(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

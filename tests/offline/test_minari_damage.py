@@ -13,7 +13,7 @@ import gymnasium as gym
 import h5py
 import minari
 import pytest
-from minari_data import collected
+from helpers.minari_data import collected
 
 from mvpi import InputError
 from mvpi.offline import Dataset
@@ -153,5 +153,5 @@ def test_numbers_in_the_metadata_are_not_believed(file: Path, name: str, number:
 
 def test_memory_grows_with_what_is_read(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = Dataset.from_minari("raw-v0").fingerprint()
-    monkeypatch.setattr("mvpi.offline.sources._ROWS_AT_FIRST", 5)
+    monkeypatch.setattr("mvpi.offline._sources._ROWS_AT_FIRST", 5)
     assert Dataset.from_minari("raw-v0").fingerprint() == expected

@@ -9,9 +9,9 @@ from typing import Any
 
 import gymnasium as gym
 import minari
-import minari_data
 import numpy as np
 import pytest
+from helpers import minari_data
 from minari import StepDataCallback
 from minari.namespace import list_local_namespaces
 

@@ -20,7 +20,13 @@ from mvpi.agents.policy import Deterministic, Policy
 from mvpi.agents.settings import TD3Settings
 from mvpi.envs import Markowitz
 from mvpi.errors import Divergence
-from mvpi.offline import CoverageWarning, Dataset, DensityRatio, effective_size, td3_bc
+from mvpi.offline import (
+    CoverageWarning,
+    Dataset,
+    DensityRatio,
+    effective_size,
+    td3_bc,
+)
 from mvpi.offline.settings import TD3BCSettings
 from mvpi.offline.td3_bc import TD3BC, learn_continuous
 
@@ -49,7 +55,7 @@ class Reference:
 
     def update(self, batch: td3.Batch, actor_too: bool) -> None:
         s, a, following, noise = (
-            np.asarray(x, np.float64) for x in (batch.s, batch.a, batch.following, batch.noise)
+            np.asarray(x, np.float64) for x in (batch.s, batch.a, batch.next_s, batch.noise)
         )
         r, continues = np.asarray(batch.r)[:, None], np.asarray(batch.continues)[:, None]
         smoothed = np.clip(np.tanh(forward(self.target_actor, following)[-1]) + noise, -1, 1)
@@ -138,7 +144,7 @@ def test_update_is_the_one_written_by_hand(delay: int, alpha: float, penalty: fl
         a=jnp.clip(normal(ACTIONS), -1.0, 1.0),
         r=normal(),
         continues=(normal() > -0.5).astype(jnp.float32),
-        following=normal(SEEN),
+        next_s=normal(SEEN),
         noise=0.2 * normal(ACTIONS),
     )
     net, _ = td3_bc.update(net, batches, alpha, settings)
@@ -274,7 +280,7 @@ def test_the_update_sees_augmented_rewards_of_raw_data(
         np.testing.assert_allclose(batch.a, raw.actions / [2, 5] - [0, 1], rtol=1e-5, atol=1e-6)
         np.testing.assert_array_equal(batch.continues, ~raw.terminations)
         mean, deviation = data.observations.mean(axis=0), data.observations.std(axis=0)
-        for ours, there in ((batch.s, raw.observations), (batch.following, raw.next_observations)):
+        for ours, there in ((batch.s, raw.observations), (batch.next_s, raw.next_observations)):
             np.testing.assert_allclose(ours, (there - mean) / deviation, rtol=1e-4, atol=1e-4)
         assert np.abs(batch.noise).max() <= 0.5
 
@@ -343,8 +349,9 @@ def test_the_same_seed_gives_the_same_policy_and_another_another() -> None:
         policy = without_warning(some_data(), 1.0, 0.9, updates=60, seed=seed, **TINY)
         return [x.tobytes() for x in policy.parameters]
 
-    assert weights(1) == weights(1)
-    assert weights(1) != weights(2)
+    first = weights(1)
+    assert first == weights(1)
+    assert first != weights(2)
 
 
 def test_learning_in_two_calls_is_learning_in_one() -> None:

@@ -6,9 +6,10 @@ import math
 
 import pytest
 
-from mvpi.commands import display
-from mvpi.report import words
-from mvpi.report.changes import percent, relative_change
+from mvpi._text import percent
+from mvpi.cli import display
+from mvpi.report import formatting
+from mvpi.stats import relative_change
 
 MINUS = "\N{MINUS SIGN}"
 
@@ -68,7 +69,7 @@ def test_percentages(share: float, text: str) -> None:
     ],
 )
 def test_changes_on_the_page(before: float, after: float, text: str) -> None:
-    assert words.change(before, after) == text
+    assert formatting.change(before, after) == text
 
 
 @pytest.mark.parametrize(

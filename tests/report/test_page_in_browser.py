@@ -8,10 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_runs import AGENTS, TASKS, write_run, write_study
-
-from mvpi.report.page import render
-from mvpi.report.runs import read_runs
+from helpers.page import page_of
+from helpers.run_directories import AGENTS, TASKS, write_run, write_study
 
 sync_api = pytest.importorskip("playwright.sync_api")
 
@@ -34,7 +32,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
         write_run(root / "runs" / f"long-{risk}", risk=risk, environment="VeryLongName" * 6)
     write_run(root / "runs" / "waiting", "mvp", "1.0", environment="Still-v0", returns=None)
     path = root / "report.html"
-    path.write_text(render(*read_runs([root / "runs"]), ["runs"]), encoding="utf-8")
+    path.write_text(page_of(root / "runs"), encoding="utf-8")
     return path
 
 

@@ -1,8 +1,8 @@
-"""Writes the table of supported algorithms in README from the tests that passed.
+"""Writes the table of supported algorithms, docs/algorithms.md, from the tests that passed.
 
     python tests/sb3/support_table.py
 
-runs `test_every_algorithm.py`. A cell is `yes` when all tests of its column passed for the
+runs the tests in `FILES`. A cell is `yes` when all tests of its column passed for the
 algorithm, `-` when there was none, `no` otherwise.
 """
 
@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-README = HERE.parents[1] / "README.md"
+FILES = ("test_every_algorithm.py", "test_extended_risks.py", "test_model_files.py")
+PAGE = HERE.parents[1] / "docs/algorithms.md"
 BEGIN, END = "<!-- made by tests/sb3/support_table.py -->\n", "<!-- end of the table -->"
 Outcomes = Mapping[tuple[str, str], bool]
 """Whether all tests of an algorithm and a column passed."""
@@ -52,14 +53,14 @@ def table(outcomes: Outcomes) -> str:
     return "\n".join(lines) + "\n"
 
 
-def in_readme() -> str:
-    """The table that README has now."""
+def on_page() -> str:
+    """The table that the page has now."""
     return _around()[1]
 
 
 def _around() -> tuple[str, str, str]:
-    """README before the table, the table, and the rest."""
-    before, _, after = README.read_text().partition(BEGIN)
+    """The page before the table, the table, and the rest."""
+    before, _, after = PAGE.read_text().partition(BEGIN)
     there, _, rest = after.partition(END)
     return before + BEGIN, there, END + rest
 
@@ -67,10 +68,10 @@ def _around() -> tuple[str, str, str]:
 def main() -> int:
     watcher = Watcher()
     code = pytest.main(
-        [str(HERE / "test_every_algorithm.py"), "-q", "-p", "no:randomly", "-m", ""], [watcher]
+        [*(str(HERE / name) for name in FILES), "-q", "-p", "no:randomly", "-m", ""], [watcher]
     )
     before, _, after = _around()
-    README.write_text(before + table(watcher.outcomes) + after)
+    PAGE.write_text(before + table(watcher.outcomes) + after)
     return int(code)
 
 

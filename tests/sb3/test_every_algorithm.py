@@ -1,4 +1,4 @@
-"""Every algorithm that is plugged: the columns of the table in README.
+"""Every algorithm that is plugged: the columns of docs/algorithms.md.
 
 `python tests/sb3/support_table.py` runs this file and writes the table from what passed.
 """

@@ -13,8 +13,8 @@ from stable_baselines3.common.envs import BitFlippingEnv
 from stable_baselines3.common.vec_env import DummyVecEnv
 
 import mvpi
+from mvpi.augmenter.occupancy import discounted
 from mvpi.errors import InputError, RiskWarning
-from mvpi.occupancy import discounted
 from mvpi.sb3 import augmenter_of, risk_averse
 
 LIMIT = 20
@@ -102,13 +102,13 @@ def test_a_buffer_of_a_plain_model_tells_when_its_rewards_were_earned(
 ) -> None:
     """All of them, or, of a ring that was full, those of episodes whose beginning is there."""
     envs, env = doors(2)
-    settings = {**REPLAY, "buffer_size": size, "gamma": 0.8}
+    settings = {**REPLAY, "buffer_size": size, "gamma": 0.8, "seed": 0}
     plain = DQN("MlpPolicy", env, **settings)
     plain.learn(1_000)
     plain.save_replay_buffer(tmp_path / "replay")
     model = risk_averse(DQN, "MlpPolicy", env, risk=0.5, occupancy="discounted", **settings)
     model.load_replay_buffer(tmp_path / "replay")
-    model.collect_rollouts.attach(model)  # as `learn` does
+    model.collect_rollouts.plug.attach(model)  # as `learn` does
     for made in envs:
         made.log = made.log[-size // 2 :]  # what the ring still holds
     assert augmenter_of(model).y == pytest.approx(expected(envs, 0.5, 0.8), rel=0.02)

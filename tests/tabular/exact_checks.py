@@ -32,9 +32,9 @@ from typing import Any
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from exact import ExactMDP, Law, Moments, cvar, entropic, moments
+from helpers.exact import ExactMDP, Law, Moments, cvar, entropic, moments
 
 import mvpi
 

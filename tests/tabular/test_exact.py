@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 import pytest
-from exact import ExactMDP
-from exact_checks import Tally
+from helpers.exact import ExactMDP
 from scipy.sparse import coo_array, csr_array
+from tabular.exact_checks import Tally
 
 import mvpi
 from mvpi import InputError
@@ -199,5 +199,8 @@ def test_repeated_rewards_are_refused(form: type) -> None:
 
 
 def test_no_advice_to_forbid_by_a_cost() -> None:
-    with pytest.raises(InputError, match="transitions and rewards of one that is"):
+    """An action that is not allowed is said to be so: minus infinity, or `allowed=`."""
+    with pytest.raises(InputError, match="state 0 has none that is allowed"):
         mvpi.MDP(np.ones((1, 1, 1)), [[-math.inf]])
+    with pytest.raises(InputError, match="a state does not have is left out with allowed="):
+        mvpi.MDP(np.ones((1, 1, 1)), [[-1e160]])

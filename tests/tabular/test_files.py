@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from problems import random_problem
+from helpers.problems import random_problem
 
 from mvpi import MDP, InputError
 
@@ -215,7 +215,7 @@ MALFORMED: dict[str, Callable[[Path], Any]] = {
     "negative index": changed("indices", 0, -1),
     "negative probability": changed("probabilities", 0, -0.1),
     "probabilities of a sum of 2": changed("probabilities", 0, 2.0),
-    "future version": write(format=np.array("mvpi-mdp 2")),
+    "future version": write(format=np.array("mvpi-mdp 3")),
     "foreign format": write(format=np.array("other-mdp 1")),
     "format without version": write(format=np.array("mvpi-mdp")),
     "format of a superscript version": write(format=np.array("mvpi-mdp \u00b2")),
@@ -230,6 +230,18 @@ MALFORMED: dict[str, Callable[[Path], Any]] = {
     "indptr not an array": raw_member("indptr"),
     "rewards not an array": raw_member("rewards"),
     "format not an array": raw_member("format"),
+    "allowed of another shape": write(allowed=np.ones((2, 3), bool)),
+    "allowed of numbers": write(allowed=np.ones((3, 2))),
+    "state without an action": write(allowed=np.zeros((3, 2), bool)),
+    "too few labels": write(state_labels=np.array(["a", "b"])),
+    "labels twice": write(state_labels=np.array(["a", "b", "a"])),
+    "labels of objects": write(action_labels=np.array([1j, 2j])),
+    "labels that are no JSON": write(action_labels=np.array("['a', 'b']")),
+    "labels that are no list": write(action_labels=np.array('{"a": "b"}')),
+    "labels that are lists of dicts": write(action_labels=np.array('[{"a": 1}, {"b": 2}]')),
+    "labels nested without end": write(action_labels=np.array("[" * 100_000)),
+    "labels not finite": write(state_labels=np.array("[NaN, 1, 2]")),
+    "labels of bytes": write(action_labels=np.array(b"\xff")),
     "dense of two dimensions": plain(transitions=np.eye(2)),
     "dense of the wrong order": plain(transitions=np.full((3, 2, 2), 0.5)),
     "dense without states": plain(transitions=np.zeros((0, 0, 0))),
@@ -288,3 +300,28 @@ def attempt(path: Path) -> tuple[MDP | None, str]:
         return MDP.load(path), ""
     except InputError as error:
         return None, str(error)
+
+
+def test_files_by_hand_may_have_labels_and_a_mask(tmp_path: Path) -> None:
+    p = np.full((2, 2, 2), 0.5)
+    p[0, 1] = 0.0
+    allowed = np.array([[True, False], [True, True]])
+    labels = {"state_labels": np.array(["shop", "home"]), "action_labels": np.array([5, 7])}
+    np.savez(tmp_path / "m.npz", transitions=p, rewards=np.eye(2), allowed=allowed, **labels)
+    mdp = MDP.load(tmp_path / "m.npz")
+    assert mdp.state_labels == ("shop", "home")
+    assert mdp.action_labels == (5, 7)
+    np.testing.assert_array_equal(mdp.allowed, allowed)
+
+
+def test_files_without_labels_and_masks_are_of_version_1(tmp_path: Path) -> None:
+    """So that earlier versions read them."""
+    path = tmp_path / "m.npz"
+    example().save(path)
+    with np.load(path) as file:
+        assert str(file["format"]) == "mvpi-mdp 1"
+        assert set(file) == set(arrays())
+    MDP.from_rows(example().transitions, example().rewards, state_labels=list("abc")).save(path)
+    with np.load(path) as file:
+        assert str(file["format"]) == "mvpi-mdp 2"
+        assert file["state_labels"].item() == b'["a","b","c"]'

@@ -18,7 +18,7 @@ from mvpi.risk import CVaR, MeanVariance, VarianceBudget
 from mvpi.tabular.examples import four_state
 from mvpi.tabular.optimize import optimize
 from mvpi.tabular.policy_iteration import policy_iteration
-from mvpi.tabular.solve import solve
+from mvpi.tabular.solve import solve_rewards
 
 G = 0.7 / 1.7
 THRESHOLD = 1.7 / 0.7
@@ -134,7 +134,7 @@ def test_the_improvement_step_prefers_the_sure_loss_below_a_mean(y):
     """With augmented rewards the sure loss wins when `2 lam y < -1`."""
     lam = 1.5
     rewards = four_state().expected(lambda r: MeanVariance(lam).augment(r, y))
-    best = solve(four_state(), rewards).policy[0]
+    best = solve_rewards(four_state(), rewards).policy[0]
     assert best == (SURE_LOSS if 2 * lam * y < -1 else GAMBLE)
 
 

@@ -9,9 +9,9 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from helpers.problems import Problem, flow_constraints, forbidding, problems, random_problem
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from problems import Problem, flow_constraints, forbidding, problems, random_problem
 from scipy.optimize import linprog
 
 import mvpi

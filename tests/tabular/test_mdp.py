@@ -6,9 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import assume, example, given, settings
-from hypothesis import strategies as st
-from problems import (
+from helpers.problems import (
     Problem,
     best_linear,
     class_laws,
@@ -17,11 +15,13 @@ from problems import (
     random_problem,
     state_occupancy,
 )
+from hypothesis import assume, example, given, settings
+from hypothesis import strategies as st
 from scipy.sparse import coo_array, csc_array, csc_matrix, csr_array, csr_matrix
 
 from mvpi.errors import InputError
 from mvpi.risk import CVaR, Entropic, MeanVariance, VarianceBudget
-from mvpi.tabular.chain import NotUnichain
+from mvpi.tabular import NotUnichain
 from mvpi.tabular.examples import four_state
 from mvpi.tabular.mdp import MDP
 from mvpi.tabular.optimize import optimize
@@ -343,9 +343,10 @@ MALFORMED = {
     "rewards per state": ((P, np.zeros(2)), "shape (2, 2) or (2, 2, 2), got (2,)"),
     "rewards of text": ((P, [["a", "b"], ["c", "d"]]), "rewards must be an array of numbers"),
     "reward NaN": ((P, altered(R, (1, 0), math.nan)), "rewards[1, 0] is nan"),
-    "reward infinite": (
-        (P, altered(R, (0, 1), -math.inf)),
-        "rewards[0, 1] is -inf; an action that is not allowed can be given the transitions",
+    "reward infinite": ((P, altered(R, (0, 1), math.inf)), "rewards[0, 1] is inf"),
+    "reward of a transition infinite": (
+        (np.full((2, 2, 2), 0.5), altered(np.zeros((2, 2, 2)), (0, 1, 1), -math.inf)),
+        "rewards[0, 1, 1] is -inf; an action that a state does not have is -inf for all next",
     ),
     "reward too large to be squared": (
         (P, altered(R, (0, 1), -1e160)),

@@ -11,9 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
-from problems import (
+from helpers.problems import (
     Problem,
     best_linear,
     cvar,
@@ -23,13 +21,16 @@ from problems import (
     problems,
     random_problem,
 )
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 from scipy.optimize import brentq
 
 from mvpi import stats
 from mvpi.errors import InputError
-from mvpi.risk import CVaR, Entropic, MeanVariance, Risk, VarianceBudget
-from mvpi.tabular import dual_search, exploration
-from mvpi.tabular.dual_search import DualSearch
+from mvpi.risk import CVaR, Entropic, MeanVariance, MonotoneMeanVariance, Risk, VarianceBudget
+from mvpi.tabular import _step_problem
+from mvpi.tabular._dual_search import DualSearch
+from mvpi.tabular._step_problem import StepProblem
 from mvpi.tabular.examples import inventory, random_sparse
 from mvpi.tabular.frontier import frontier
 from mvpi.tabular.mdp import MDP
@@ -37,7 +38,6 @@ from mvpi.tabular.optimize import optimize
 from mvpi.tabular.policy_iteration import policy_iteration
 from mvpi.tabular.solution import Solution
 
-optimize_module = importlib.import_module("mvpi.tabular.optimize")
 solve_module = importlib.import_module("mvpi.tabular.solve")
 
 EXACT = 1e-8
@@ -68,7 +68,8 @@ def best_value(problem: Problem, risk: Risk) -> float:
 
 def size(problem: Problem, risk: Risk) -> float:
     """How large the numbers are that are added up to a value."""
-    aversion = risk.risk_aversion if isinstance(risk, MeanVariance) else 0.0
+    quadratic = isinstance(risk, MeanVariance | MonotoneMeanVariance)
+    aversion = risk.risk_aversion if quadratic else 0.0
     return problem.largest + aversion * half_range(problem) ** 2
 
 
@@ -118,12 +119,20 @@ def test_entropic_is_the_enumerated_optimum(problem, price, sparse):
     check(problem, risk, optimize(problem.mdp(sparse), risk), best_value(problem, risk))
 
 
+@settings(max_examples=100)
+@given(problems(max_states=4), prices, st.booleans())
+def test_monotone_mean_variance_is_the_enumerated_optimum(problem, price, sparse):
+    risk = MonotoneMeanVariance(price / half_range(problem))
+    solution = optimize(problem.mdp(sparse), risk)
+    check(problem, risk, solution, best_value(problem, risk))
+
+
 @settings(max_examples=60)
 @given(problems(max_states=4), st.sampled_from([0.3, 1.0, 3.0]))
 def test_mean_variance_by_search_over_the_dual_is_the_same_optimum(problem, price):
     """Two routes that share nothing but the risk-neutral solver."""
     risk = MeanVariance(price / half_range(problem))
-    searched = DualSearch(problem.mdp(), risk, 1e-9 * half_range(problem)).run()
+    searched = DualSearch(StepProblem(problem.mdp()), risk, 1e-9 * half_range(problem)).run()
     check(problem, risk, searched, optimize(problem.mdp(), risk).value)
 
 
@@ -399,6 +408,7 @@ def climb(problem: Problem, risk: Risk, seed: int) -> tuple[Solution, Solution]:
     st.one_of(
         st.builds(lambda p: (MeanVariance, p), prices),
         st.builds(lambda p: (Entropic, p), prices),
+        st.builds(lambda p: (MonotoneMeanVariance, p), prices),
         st.builds(lambda p: (CVaR, p), levels),
     ),
     st.integers(0, 1000),
@@ -691,9 +701,10 @@ def test_progress_counts_solves_and_closes_in_on_the_value(risk):
 )
 def test_all_solves_are_counted(risk, monkeypatch):
     solves: list[object] = []
-    for module in (dual_search, exploration, optimize_module, solve_module):
-        counting = partial(lambda solve, *a, **b: solves.append(a) or solve(*a, **b), module.solve)
-        monkeypatch.setattr(module, "solve", counting)
+    for module in (_step_problem, solve_module):
+        original = module.solve_rewards
+        counting = partial(lambda solve, *a, **b: solves.append(a) or solve(*a, **b), original)
+        monkeypatch.setattr(module, "solve_rewards", counting)
     assert optimize(random_problem(3, 4, 3, 0.9).mdp(), risk).solves == len(solves)
 
 

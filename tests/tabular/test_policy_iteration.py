@@ -7,9 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from problems import (
+from helpers.problems import (
     Problem,
     best_linear,
     forbidding,
@@ -17,10 +15,12 @@ from problems import (
     random_problem,
     state_occupancy,
 )
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from mvpi.errors import InputError
 from mvpi.risk import CVaR, Entropic, MeanVariance, Risk, VarianceBudget
-from mvpi.tabular.chain import NotUnichain
+from mvpi.tabular import NotUnichain
 from mvpi.tabular.examples import four_state
 from mvpi.tabular.mdp import MDP
 from mvpi.tabular.optimize import optimize

@@ -2,30 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
-
 import numpy as np
 import pytest
+from helpers.problems import best_linear, forbidding, problems, random_problem
 from hypothesis import given, settings
-from problems import best_linear, forbidding, problems, random_problem
 
 import mvpi
 from mvpi.errors import InputError
+from mvpi.tabular._engines.methods import METHODS, choose
 from mvpi.tabular.examples import grid_world, inventory, random_sparse
 from mvpi.tabular.mdp import MDP
-
-
-@pytest.fixture
-def solves(monkeypatch) -> list[object]:
-    """Every call of the solver underneath."""
-    module = importlib.import_module("mvpi.tabular.solve")
-    original, calls = module.solve, []
-    for name in ("solve", "exploration", "optimize", "dual_search"):
-        user = importlib.import_module(f"mvpi.tabular.{name}")
-        monkeypatch.setattr(
-            user, "solve", lambda *a, **b: calls.append(a) or original(*a, **b), raising=True
-        )
-    return calls
 
 
 @pytest.mark.parametrize("risk", [0.0, mvpi.Entropic(0.0)], ids=repr)
@@ -40,9 +26,9 @@ def solves(monkeypatch) -> list[object]:
     ],
     ids=repr,
 )
-def test_risk_zero_takes_one_solve(mdp, risk, solves):
+def test_risk_zero_takes_one_solve(mdp, risk):
     solution = mvpi.optimize(mdp, risk)
-    assert len(solves) == solution.solves == 1
+    assert solution.solves == 1
     assert solution.converged
     alone = mvpi.solve(mdp)
     assert (alone.value, alone.upper_bound) == (solution.value, solution.upper_bound)
@@ -108,3 +94,73 @@ def test_rewards_that_are_all_the_same():
 def test_a_tolerance_below_zero_is_refused():
     with pytest.raises(InputError, match=r"tolerance must be >= 0"):
         mvpi.solve(random_sparse(5), tolerance=-1.0)
+
+
+# Methods
+
+
+def ladder(n: int, discount: float) -> MDP:
+    """Up or down a ladder whose top pays: states are many steps from any reward."""
+    p = np.zeros((n, 2, n))
+    for s in range(n):
+        p[s, 0, max(s - 1, 0)] = p[s, 1, min(s + 1, n - 1)] = 0.9
+        p[s, :, s] += 0.1
+    return MDP(p, np.eye(1, n, n - 1).T.repeat(2, axis=1), discount)
+
+
+@pytest.mark.parametrize(
+    ("mdp", "method"),
+    [
+        (random_problem(3, 4, 3, 0.9).mdp(), "policy iteration"),
+        (random_sparse(300, discount=1.0), "inexact policy iteration"),
+        (inventory(300), "local policy iteration"),
+        (grid_world(100), "ordered sweeps"),
+        (random_sparse(300, successors=8), "modified policy iteration"),
+    ],
+    ids=repr,
+)
+def test_the_choice_of_a_method(mdp, method):
+    assert choose(mdp) == method
+
+
+@pytest.mark.parametrize("discount", [0.9, 0.999, 1.0])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda g: random_sparse(400, discount=g),
+        lambda g: inventory(300, discount=g),
+        lambda g: grid_world(14, discount=g),
+        lambda g: ladder(90, g),
+    ],
+    ids=["random", "inventory", "grid", "ladder"],
+)
+def test_every_method_gives_the_same_certified_answer(make, discount):
+    mdp = make(discount)
+    chosen, refused = mvpi.solve(mdp), []
+    for method in METHODS:
+        try:
+            found = mvpi.solve(mdp, method=method)
+        except InputError:
+            refused.append(method)
+            continue
+        assert found.converged, method
+        assert found.value == pytest.approx(chosen.value, abs=1e-8), method
+        accuracy = 1e-10 * float(np.ptp(mdp.rewards))  # of the means, a tenth of the tolerance
+        assert found.value <= chosen.upper_bound + accuracy
+        assert chosen.value <= found.upper_bound + accuracy
+    assert set(refused) <= {"ordered sweeps", "local policy iteration"}
+    assert ("ordered sweeps" in refused) == (discount == 1.0)
+
+
+def test_an_unknown_method_is_refused_with_the_options():
+    with pytest.raises(
+        InputError, match=r"method must be one of 'auto', .*'ordered sweeps'.*got 'vi'"
+    ):
+        mvpi.solve(random_sparse(5), method="vi")
+
+
+def test_methods_that_do_not_apply_are_refused_with_a_remedy():
+    with pytest.raises(InputError, match="needs a discount below 1, got 1: use 'auto'"):
+        mvpi.solve(random_sparse(80, discount=1.0), method="ordered sweeps")
+    with pytest.raises(InputError, match="needs transitions to neighbouring states only"):
+        mvpi.solve(random_sparse(300), method="local policy iteration")

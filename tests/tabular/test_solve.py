@@ -5,36 +5,47 @@ from __future__ import annotations
 import numba
 import numpy as np
 import pytest
+from helpers.problems import Problem, best_linear, problems, random_problem
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from problems import Problem, best_linear, problems, random_problem
 from scipy.sparse import csr_array
 
-from mvpi.tabular import bellman, linear
-from mvpi.tabular import chain as chain_module
-from mvpi.tabular import solve as solve_module
-from mvpi.tabular.chain import Values
+import mvpi
+from mvpi.errors import InputError
+from mvpi.tabular._engines import backups
+from mvpi.tabular._engines.linear_systems import rows_of
+from mvpi.tabular._engines.local_policy_iteration import improve_locally
+from mvpi.tabular._engines.methods import METHODS
+from mvpi.tabular._engines.strategy import Iterate
+from mvpi.tabular.chain import Chain, Values
 from mvpi.tabular.examples import grid_world, inventory, random_sparse
 from mvpi.tabular.mdp import MDP
-from mvpi.tabular.solve import solve
+from mvpi.tabular.solve import solve_rewards
 
 LARGE = 20_500
 """Above this many states the compiled loops use threads."""
 
 
-def use_iterative_methods(patch: pytest.MonkeyPatch, system: str) -> None:
-    """Make every size use the iterative methods, with this kind of linear system."""
-    patch.setattr(chain_module, "DIRECT_UP_TO", 0)
-    patch.setattr(solve_module, "DIRECT_UP_TO", 0)
-    patch.setattr(bellman, "DIRECT_UP_TO", 0)
-    patch.setattr(bellman, "_MARGIN", 1)
-    patch.setattr(bellman, "_SHARE", 0.7)
-    patch.setattr(linear, "_NARROW", {"krylov": -1, "banded": 10**9}[system])
+@pytest.fixture(params=["krylov", "direct", "auto"])
+def evaluation(request) -> str:
+    """How chains are evaluated; "krylov" uses no dense algebra, however small they are."""
+    return request.param
 
 
-@pytest.fixture(params=["krylov", "banded"])
-def iterative(request, monkeypatch):
-    use_iterative_methods(monkeypatch, request.param)
+def chain_of(mdp: MDP, policy: np.ndarray, evaluation: str) -> Chain:
+    return Chain(mdp.policy_matrix(policy), mdp.discount, mdp.start, evaluation)
+
+
+def applicable(mdp: MDP) -> list[str]:
+    """The methods that a problem admits; the others are refused."""
+    found = []
+    for method in METHODS:
+        try:
+            mvpi.solve(mdp, tolerance=1e-3, method=method)
+        except InputError:
+            continue
+        found.append(method)
+    return found
 
 
 def dense_chain(mdp: MDP, policy: np.ndarray) -> np.ndarray:
@@ -126,20 +137,20 @@ def mdp(request) -> MDP:
 # One policy: values and occupancy
 
 
-def test_iterative_values_are_the_direct_ones(mdp, iterative):
+def test_iterative_values_are_the_direct_ones(mdp, evaluation):
     policy = mixed_policy(mdp)
     rewards = (policy * paid(mdp)).sum(axis=1)
     values, gain = dense_values(mdp, policy, rewards)
-    found = mdp.chain(policy).evaluate(rewards, tolerance=1e-12)
+    found = chain_of(mdp, policy, evaluation).evaluate(rewards, tolerance=1e-12)
     scale = float(np.abs(rewards).max())
     assert found.gain == pytest.approx(gain, abs=1e-10 * scale)
     shape, shape_found = values - values[0], found.values - found.values[0]
     np.testing.assert_allclose(shape_found, shape, atol=1e-7 * (scale + np.abs(shape).max()))
 
 
-def test_iterative_occupancy_is_the_direct_one(mdp, iterative):
+def test_iterative_occupancy_is_the_direct_one(mdp, evaluation):
     policy = mixed_policy(mdp)
-    d = mdp.chain(policy).occupancy()
+    d = chain_of(mdp, policy, evaluation).occupancy()
     np.testing.assert_allclose(d, dense_occupancy(mdp, policy), atol=1e-9)
     assert d.sum() == pytest.approx(1.0, abs=1e-14)
     assert (d >= 0).all()
@@ -155,22 +166,22 @@ def test_direct_values_and_occupancy_solve_their_equations(mdp):
     np.testing.assert_allclose(chain.occupancy(), dense_occupancy(mdp, policy), atol=1e-9)
 
 
-def test_values_and_occupancy_agree_on_the_gain(mdp, iterative):
+def test_values_and_occupancy_agree_on_the_gain(mdp, evaluation):
     """`(1 - g) mu v = d r`: two iterative methods, one number."""
     policy = mixed_policy(mdp)
     rewards = (policy * paid(mdp)).sum(axis=1)
-    chain = mdp.chain(policy)
+    chain = chain_of(mdp, policy, evaluation)
     gain = chain.evaluate(rewards, tolerance=1e-12).gain
     assert gain == pytest.approx(float(chain.occupancy() @ rewards), abs=1e-9)
 
 
-def test_a_guess_changes_nothing_but_the_work(iterative):
+def test_a_guess_changes_nothing_but_the_work(evaluation):
     mdp = grid_world(9, discount=0.999, seed=1)
     policy = mixed_policy(mdp)
     rewards = (policy * paid(mdp)).sum(axis=1)
     guess = np.random.default_rng(0).normal(size=mdp.n_states) * 100
-    cold = mdp.chain(policy).evaluate(rewards, tolerance=1e-12)
-    warm = mdp.chain(policy).evaluate(rewards, tolerance=1e-12, guess=guess)
+    cold = chain_of(mdp, policy, evaluation).evaluate(rewards, tolerance=1e-12)
+    warm = chain_of(mdp, policy, evaluation).evaluate(rewards, tolerance=1e-12, guess=guess)
     assert warm.gain == pytest.approx(cold.gain, abs=1e-10)
     np.testing.assert_allclose(warm.values, cold.values, atol=1e-7)
 
@@ -196,7 +207,7 @@ def test_a_long_ring_is_felt_all_the_way_round(discount):
 def test_bounds_bracket_the_linear_program(problem):
     rewards = (problem.p * problem.rewards).sum(axis=2)
     optimum, _ = best_linear(problem, rewards)
-    found = solve(problem.mdp(), rewards, tolerance=1e-10 * problem.largest)
+    found = solve_rewards(problem.mdp(), rewards, tolerance=1e-10 * problem.largest)
     slack = 1e-9 * problem.largest
     assert found.lower - slack <= optimum <= found.upper + slack
     assert found.upper - found.lower <= 1e-9 * problem.largest
@@ -205,34 +216,35 @@ def test_bounds_bracket_the_linear_program(problem):
 
 
 @settings(max_examples=80)
-@given(problems(discounts=(0.9, 0.999, 1.0)), st.sampled_from(["krylov", "banded"]))
-def test_iterative_bounds_bracket_the_linear_program(problem, system):
+@given(problems(discounts=(0.9, 0.999, 1.0)), st.sampled_from(METHODS))
+def test_bounds_of_every_method_bracket_the_linear_program(problem, method):
+    mdp = problem.mdp()
+    if mdp.discount == 1.0 and method in ("ordered sweeps", "local policy iteration"):
+        return
     rewards = (problem.p * problem.rewards).sum(axis=2)
     optimum, _ = best_linear(problem, rewards)
-    with pytest.MonkeyPatch.context() as patch:
-        use_iterative_methods(patch, system)
-        found = solve(problem.mdp(), rewards, tolerance=1e-10 * problem.largest)
+    found = solve_rewards(mdp, rewards, tolerance=1e-10 * problem.largest, method=method)
     slack = 1e-9 * problem.largest
     assert found.lower - slack <= optimum <= found.upper + slack
     assert found.upper - found.lower <= 1e-9 * problem.largest
 
 
-@pytest.mark.parametrize("system", ["krylov", "banded"])
-def test_the_iterative_solve_meets_the_direct_one(mdp, system, monkeypatch):
+def test_every_method_meets_the_chosen_one(mdp):
     rewards = paid(mdp)
-    direct = solve(mdp, rewards)
-    use_iterative_methods(monkeypatch, system)
-    found = solve(mdp, rewards)
+    chosen = solve_rewards(mdp, rewards)
     scale = float(np.abs(rewards).max())
-    assert found.upper - found.lower <= 1e-9 * scale
-    assert found.lower <= direct.upper + 1e-10 * scale
-    assert direct.lower <= found.upper + 1e-10 * scale
+    for method in applicable(mdp):
+        found = solve_rewards(mdp, rewards, method=method)
+        assert found.upper - found.lower <= 1e-9 * scale, method
+        assert found.lower <= chosen.upper + 1e-10 * scale, method
+        assert chosen.lower <= found.upper + 1e-10 * scale, method
 
 
-def test_groups_hardly_joined_are_solved_iteratively_too(iterative):
+@pytest.mark.parametrize("method", ["inexact policy iteration", "policy iteration"])
+def test_groups_hardly_joined_are_solved(method):
     """A step in 10^9 leads to the other group; single precision alone would not see it."""
     mdp = two_bridges(20, 1.0, bridge=1e-9)
-    found = solve(mdp, paid(mdp))
+    found = solve_rewards(mdp, paid(mdp), method=method)
     assert found.upper - found.lower <= 1e-6
 
 
@@ -243,25 +255,20 @@ def test_slowly_mixing_problems_above_the_dense_limit_match_the_linear_program(m
     shape = (mdp.n_states, mdp.n_actions, mdp.n_states)
     problem = Problem(mdp.transitions.toarray().reshape(shape), paid(mdp), mdp.discount, mdp.start)
     optimum, _ = best_linear(problem, paid(mdp))
-    found = solve(mdp, paid(mdp))
+    found = solve_rewards(mdp, paid(mdp))
     assert found.upper - found.lower <= 1e-9
     assert found.lower - 1e-6 <= optimum <= found.upper + 1e-6
 
 
 @pytest.mark.parametrize("price", [0.01, 0.05, 0.2])
-def test_improving_locally_changes_nothing_but_the_work(price, monkeypatch):
+def test_improving_locally_changes_nothing_but_the_work(price):
     mdp = inventory(3_000)
-    start = solve(mdp, paid(mdp))
+    start = solve_rewards(mdp, paid(mdp))
     rewards = mdp.expected(lambda r: r - price * r**2)
-    windows = []
-    improve = bellman.improve_locally
-    monkeypatch.setattr(
-        solve_module, "improve_locally", lambda *given: windows.append(improve(*given))
+    near, far = (
+        solve_rewards(mdp, rewards, policy=start.policy, tolerance=1e-12, method=method)
+        for method in ("local policy iteration", "policy iteration")
     )
-    near = solve(mdp, rewards, policy=start.policy)
-    assert windows
-    monkeypatch.setattr(solve_module, "is_local", lambda _: False)
-    far = solve(mdp, rewards, policy=start.policy)
     np.testing.assert_array_equal(near.policy, far.policy)
     np.testing.assert_allclose(near.values, far.values, rtol=1e-9, atol=1e-9)
     assert near.upper == pytest.approx(far.upper, rel=1e-9)
@@ -270,15 +277,15 @@ def test_improving_locally_changes_nothing_but_the_work(price, monkeypatch):
 def test_residuals_are_right_everywhere_after_a_local_improvement():
     mdp = inventory(3_000)
     rewards = paid(mdp).copy()
-    found = solve(mdp, rewards)
-    values, policy, residual = found.values.copy(), found.policy.copy(), np.empty(mdp.n_states)
+    found = solve_rewards(mdp, rewards)
     rewards[1_500, 2] += 50.0
-    bellman.backup(mdp, rewards, values, policy, residual)
-    bellman.improve_locally(mdp, rewards, values, policy, residual)
-    assert (values != found.values).sum() > 100
+    iterate = Iterate(mdp, rewards, found.values.copy(), found.policy.copy())
+    iterate.back_up()
+    improve_locally(iterate)
+    assert (iterate.values != found.values).sum() > 100
     expected = np.empty(mdp.n_states)
-    assert bellman.backup(mdp, rewards, values, policy, expected) == 0
-    np.testing.assert_array_equal(residual, expected)
+    assert backups.backup(mdp, rewards, iterate.values, iterate.policy, expected) == 0
+    np.testing.assert_array_equal(iterate.residual, expected)
 
 
 @given(st.integers(0, 10_000), st.sampled_from([0.9, 1.0]), st.booleans())
@@ -287,28 +294,26 @@ def test_a_warm_start_reaches_the_same_optimum(seed, discount, with_values):
     mdp, rng = problem.mdp(), np.random.default_rng(seed)
     policy = rng.integers(3, size=5)
     values = Values(rng.normal(size=5), rng.normal()) if with_values else None
-    cold = solve(mdp, problem.r)
-    warm = solve(mdp, problem.r, policy=policy, values=values)
+    cold = solve_rewards(mdp, problem.r)
+    warm = solve_rewards(mdp, problem.r, policy=policy, values=values)
     assert warm.lower <= cold.upper + 1e-12
     assert cold.lower <= warm.upper + 1e-12
 
 
 @pytest.mark.parametrize("discount", [0.9, 1.0])
-@pytest.mark.parametrize("system", [None, "krylov", "banded"])
-def test_a_warm_start_keeps_its_policy_where_nothing_is_better(discount, system, monkeypatch):
-    if system is not None:
-        use_iterative_methods(monkeypatch, system)
+@pytest.mark.parametrize("method", ["auto", "inexact policy iteration", "policy iteration"])
+def test_a_warm_start_keeps_its_policy_where_nothing_is_better(discount, method):
     p = np.array([[0.25, 0.75], [0.5, 0.5]])[:, None, :].repeat(3, axis=1)
     mdp = MDP(p, [[1.0, 1.0, 1.0], [0.5, 0.5, 0.25]], discount)
     for policy in ([0, 0], [2, 1], [1, 0]):
-        found = solve(mdp, mdp.rewards, policy=np.array(policy))
+        found = solve_rewards(mdp, mdp.rewards, policy=np.array(policy), method=method)
         np.testing.assert_array_equal(found.policy, policy)
 
 
 def test_the_start_policy_and_values_are_left_alone():
     mdp = random_problem(3, 5, 3, 0.9).mdp()
     policy, values = np.zeros(5, np.int64), np.ones(5)
-    solve(mdp, mdp.rewards, policy=policy, values=Values(values, 0.0))
+    solve_rewards(mdp, mdp.rewards, policy=policy, values=Values(values, 0.0))
     assert policy.tolist() == [0] * 5
     assert values.tolist() == [1.0] * 5
 
@@ -322,8 +327,8 @@ def test_bounds_scale_with_the_rewards(make, scale):
         "random": lambda: random_sparse(300),
         "grid": lambda: grid_world(20, seed=1),
     }[make]()
-    unit = solve(mdp, paid(mdp), tolerance=1e-10)
-    found = solve(mdp, scale * paid(mdp), tolerance=1e-10 * scale)
+    unit = solve_rewards(mdp, paid(mdp), tolerance=1e-10)
+    found = solve_rewards(mdp, scale * paid(mdp), tolerance=1e-10 * scale)
     assert found.upper == pytest.approx(scale * unit.upper, rel=1e-8)
     np.testing.assert_array_equal(found.policy, unit.policy)
 
@@ -359,7 +364,7 @@ def test_a_large_problem_matches_plain_value_iteration(problem, request):
     mdp = request.getfixturevalue(problem)
     low, high = value_iteration(mdp, 120)
     assert high - low < 1e-6
-    found = solve(mdp, mdp.rewards)
+    found = solve_rewards(mdp, mdp.rewards)
     assert found.upper - found.lower <= 1e-9
     assert low - 1e-9 <= found.lower
     assert found.upper <= high + 1e-9
@@ -369,30 +374,15 @@ def test_a_large_problem_matches_plain_value_iteration(problem, request):
 def test_rows_of_a_table_are_those_of_scipy(states):
     table = random_sparse(states, actions=3).transitions
     rows = np.random.default_rng(0).integers(3 * states, size=states)
-    ours, theirs = linear.rows_of(table, rows), table[rows]
+    ours, theirs = rows_of(table, rows), table[rows]
     for name in ("indptr", "indices", "data"):
         np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name))
         assert getattr(ours, name).dtype == getattr(theirs, name).dtype
 
 
-@pytest.mark.parametrize("common", [0.0, 1e5])
-@pytest.mark.parametrize("states", [90, LARGE])
-def test_evaluation_steps_are_a_sum_of_powers(states, common):
-    """Of the policy's own matrix, on one thread and on several, whatever all residuals share."""
-    mdp = random_sparse(states, actions=3, discount=0.9)
-    rng = np.random.default_rng(0)
-    policy, residual = rng.integers(3, size=states), common + rng.normal(size=states)
-    matrix, term, total = mdp.policy_matrix(policy), residual, residual.copy()
-    for _ in range(7):
-        term = mdp.discount * (matrix @ term)
-        total += term
-    found = bellman.evaluation_steps(mdp, policy, residual, 7)
-    np.testing.assert_allclose(found, total, atol=1e-5)
-
-
 @pytest.mark.parametrize("make", [lambda: grid_world(145, seed=1), lambda: inventory(LARGE)])
 def test_results_do_not_depend_on_the_number_of_threads(make):
-    """Slowly mixing, so that waves and the Krylov method, or the banded LU, take part."""
+    """Slowly mixing, so that sweeps and the Krylov method, or the banded LU, take part."""
     if numba.config.NUMBA_NUM_THREADS < 2:
         pytest.skip("one thread only on this machine")
     mdp, before = make(), numba.get_num_threads()
@@ -400,7 +390,7 @@ def test_results_do_not_depend_on_the_number_of_threads(make):
     try:
         for threads in (1, 2):
             numba.set_num_threads(threads)
-            found = solve(mdp, paid(mdp))
+            found = solve_rewards(mdp, paid(mdp))
             answers.append((found, mdp.occupancy(found.policy)))
     finally:
         numba.set_num_threads(before)
@@ -413,7 +403,7 @@ def test_results_do_not_depend_on_the_number_of_threads(make):
 
 def test_a_large_slow_problem_meets_its_bounds_and_its_occupancy():
     mdp = inventory(LARGE)
-    found = solve(mdp, paid(mdp))
+    found = solve_rewards(mdp, paid(mdp))
     assert found.upper - found.lower <= 1e-9
     reached = float((mdp.occupancy(found.policy) * paid(mdp)).sum())
     assert found.lower - 1e-9 <= reached <= found.upper + 1e-9

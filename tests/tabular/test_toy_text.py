@@ -119,6 +119,10 @@ def test_frozen_lake_played_for_real(slippery: bool) -> None:
     assert returns.mean() == pytest.approx(solution.mean / (1 - discount), abs=4 * error + 1e-6)
 
 
+GOOD = [(1.0, 0, 0.0, False)]
+GAMBLE = [(0.5, 1, 1.0, True), (0.5, 0, -2.0, False)]
+
+
 def test_a_state_entered_in_both_ways_gets_an_absorbing_copy() -> None:
     table = {
         0: {0: [(0.5, 1, 1.0, True), (0.5, 1, 0.0, False)], 1: [(1.0, 0, 0.0, False)]},
@@ -162,6 +166,17 @@ def test_repeated_outcomes_keep_their_rewards() -> None:
     assert (solution.mean, solution.variance) == pytest.approx((0.0, 1.0))
 
 
+@pytest.mark.parametrize("missing", [{0: GAMBLE}, {0: GAMBLE, 1: []}, [GAMBLE]], ids=str)
+def test_a_state_may_have_fewer_actions(missing: Any) -> None:
+    """State 0 has only the gamble; state 1 is final, its actions do not matter."""
+    table = {0: missing, 1: {}, 2: {0: GOOD, 1: [(1.0, 1, 4.0, True)]}}
+    mdp = MDP.from_gymnasium(TableEnv(table, [1.0, 0.0, 0.0]), 0.5)
+    np.testing.assert_array_equal(mdp.allowed, [[True, False], [True, True], [True, True]])
+    solution = mvpi.optimize(mdp, 0.0)
+    assert solution.policy[0] == 0
+    assert solution.mean == pytest.approx(0.5 * (0.5 * 1.0 - 0.5 * 2.0) / (1 - 0.25))
+
+
 def refused(env: Any) -> str:
     with pytest.raises(InputError) as caught:
         MDP.from_gymnasium(env)
@@ -199,9 +214,6 @@ def test_things_that_are_no_environments(env: Any) -> None:
     assert "environment" in refused(env)
 
 
-GOOD = [(1.0, 0, 0.0, False)]
-
-
 @pytest.mark.parametrize(
     "table",
     [
@@ -210,9 +222,12 @@ GOOD = [(1.0, 0, 0.0, False)]
         None,
         {0: {0: GOOD}, 2: {0: GOOD}},
         {1: {0: GOOD}, 2: {0: GOOD}},
-        {0: {0: GOOD, 1: GOOD}, 1: {0: GOOD}},
-        {0: {0: GOOD}, 1: {0: GOOD, 1: GOOD}},
+        {0: {0: GOOD, 2: GOOD}, 1: {0: GOOD}},
+        {0: {0: GOOD}, 1: {0: GOOD, "left": GOOD}},
+        {0: {0: GOOD}, 1: {-1: GOOD}},
+        {0: {0: GOOD, 10**12: GOOD}, 1: {0: GOOD}},
         {0: {}, 1: {}},
+        {0: {0: GOOD}, 1: {}},
         {0: {0: GOOD}, 1: {0: []}},
         {0: {0: GOOD}, 1: None},
         {0: {0: GOOD}, 1: {0: [(1.0, 0, 0.0)]}},

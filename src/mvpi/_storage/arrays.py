@@ -18,7 +18,7 @@ import numpy.typing as npt
 import safetensors
 import safetensors.numpy
 
-from mvpi._storage.files import read_bytes, record_checksum, short, write_file
+from mvpi._storage.files import checksum, read_bytes, record_checksum, short, write_file
 from mvpi.errors import InputError
 
 Arrays = dict[str, npt.NDArray[Any]]
@@ -37,18 +37,29 @@ _DTYPES = {
 }
 
 
-def write_arrays(path: Path, kind: str, arrays: Arrays, record: Mapping[str, Any]) -> None:
-    """Arrays and a record in one file; `kind` says what they are."""
+def write_arrays(path: Path, kind: str, arrays: Arrays, record: Mapping[str, Any]) -> str:
+    """Arrays and a record in one file; `kind` says what they are. Returns the file's checksum."""
+    data = pack_arrays(kind, arrays, record)
+    write_file(path, data)
+    return checksum(data)
+
+
+def pack_arrays(kind: str, arrays: Arrays, record: Mapping[str, Any]) -> bytes:
+    """What `write_arrays` writes, for file systems of others."""
     contiguous = {name: np.asarray(a, order="C") for name, a in arrays.items()}
     facts = {"format": FORMAT, "kind": kind, **record}
     facts["checksum"] = _checksum(contiguous, facts)
     metadata = {_KEY: json.dumps(facts, allow_nan=False)}
-    write_file(path, safetensors.numpy.save(contiguous, metadata=metadata))
+    return safetensors.numpy.save(contiguous, metadata=metadata)
 
 
 def read_arrays(path: Path, kind: str) -> tuple[Arrays, dict[str, Any]]:
     """What `write_arrays` wrote, or an `InputError` that says what the file is instead."""
-    data = read_bytes(path)
+    return unpack_arrays(read_bytes(path), kind, path)
+
+
+def unpack_arrays(data: bytes, kind: str, path: Path) -> tuple[Arrays, dict[str, Any]]:
+    """What `pack_arrays` packed; `path` is where `data` was found, for messages."""
     try:
         record = _record(data)
     except (UnicodeDecodeError, ValueError, KeyError, TypeError, RecursionError):

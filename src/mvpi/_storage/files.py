@@ -121,7 +121,7 @@ def write_all(file: io.FileIO, data: bytes) -> None:
 
 
 def remove_partial_files(directory: Path) -> None:
-    """Remove what killed processes were writing; nobody else may be writing there."""
+    """Remove the temporary files of killed processes; no other process may be writing there."""
     for path in directory.iterdir():
         if _PARTIAL.fullmatch(path.name):
             path.unlink(missing_ok=True)

@@ -11,9 +11,12 @@ from mvpi._storage import files
 from mvpi.errors import InputError
 
 
-def open_lock(path: Path) -> io.FileIO:
-    """The file to lock, made if there is none; what is in it does not matter and is kept."""
-    return files.open_file(path, "a")
+def open_lock(path: Path, *, shared: bool = False) -> io.FileIO:
+    """The file to lock; what is in it does not matter and is kept.
+
+    It is made if there is none, unless the lock is to be shared: readers write nothing.
+    """
+    return files.open_file(path, "r" if shared else "a")
 
 
 def lock(file: IO[Any] | int, *, shared: bool = False) -> bool:

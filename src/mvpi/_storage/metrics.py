@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from mvpi._storage import files
+from mvpi._storage.names import METRICS
 from mvpi.errors import InputError
 
 Row = dict[str, float | int | None]
 """An evaluation in training, as metrics.csv holds it."""
 
-FILE = "metrics.csv"
 COUNTS = ("steps", "updates", "iterations")
 """Columns that say when a row was made."""
 _LARGEST_COUNT = 10**12
@@ -29,7 +29,7 @@ def read_metrics(directory: Path) -> list[Row]:
     A last row that was not written to its end is left out. Anything else that is no finite number
     is an `InputError`, and so is a count that is not whole or a variance below 0.
     """
-    path = directory / FILE
+    path = directory / METRICS
     lines = files.read_text(path).splitlines(keepends=True)
     if lines and not lines[-1].endswith("\n"):
         lines.pop()
@@ -57,7 +57,7 @@ class Metrics:
     """The file while a run writes to it, with a checksum of all it holds."""
 
     def __init__(self, directory: Path) -> None:
-        self.path = directory / FILE
+        self.path = directory / METRICS
         self._bytes = 0
         self._digest = hashlib.blake2b(digest_size=16)
 

@@ -27,14 +27,12 @@ import numpy as np
 import numpy.typing as npt
 
 from mvpi._storage import files
+from mvpi._storage.names import REPLAY, REPLAY_JOURNALS
 from mvpi.errors import InputError
 
 Rows = npt.NDArray[np.float32]
 Checksum = npt.NDArray[np.uint8]
 
-FILE = "replay.rows"
-LEFT_OVER = (FILE, "replaced-*.journal", "replaced-*.rows")
-"""All files that may be there, as patterns."""
 _RESERVED = 1 << 22
 """Bytes of disk reserved at a time, before they are written."""
 _HASHED = 1 << 16
@@ -58,10 +56,12 @@ class RowFile:
         self._size, width = shape
         self._row_bytes = 4 * width
         self._total = self._size * self._row_bytes
-        path = directory / FILE
+        path = directory / REPLAY
         replaced: Rows | None = None
         if count == 0:
-            for old in (found for pattern in LEFT_OVER for found in directory.glob(pattern)):
+            for old in (
+                found for pattern in (REPLAY, *REPLAY_JOURNALS) for found in directory.glob(pattern)
+            ):
                 old.unlink(missing_ok=True)
         else:
             _, replaced, self._blocks = _verified(directory, shape, count, checksum)
@@ -91,7 +91,7 @@ class RowFile:
         elif (count + 1) * self._row_bytes > self._reserved:
             self._reserve(count + 1)
 
-    def keep(self, count: int) -> None:
+    def flush(self, count: int) -> None:
         """Make the ring durable; called before the checkpoint that records `count`."""
         self._memory.flush()
         self._blocks.update(self.rows, count)
@@ -99,16 +99,16 @@ class RowFile:
         self._journal_path(count).unlink(missing_ok=True)  # of a process killed before now
         self._start_journal(count)
 
-    def forget(self, count: int) -> None:
+    def prune(self, count: int) -> None:
         """Remove journals of earlier checkpoints; called after one is written."""
-        for pattern in LEFT_OVER[1:]:
+        for pattern in REPLAY_JOURNALS:
             for path in self._directory.glob(pattern):
                 if path != self._journal_path(count):
                     path.unlink()
 
     @property
     def checksum(self) -> Checksum:
-        """Of the ring when it was last kept, or opened."""
+        """Of the ring when it was last flushed, or opened."""
         return self._blocks.checksum
 
     def close(self) -> None:
@@ -158,7 +158,7 @@ class RowFile:
             self._journal = None
 
     def _journal_path(self, count: int) -> Path:
-        return self._directory / f"replaced-{count}.journal"
+        return next(_journals(self._directory, count))
 
 
 class _Blocks:
@@ -211,7 +211,7 @@ def _verified(
 ) -> tuple[Rows, Rows, _Blocks]:
     """The ring at the checkpoint, changed in memory only, the rows that were put back, and the
     checksums of its blocks, which are as the checkpoint says."""
-    path = directory / FILE
+    path = directory / REPLAY
     ring = _mapped(path, shape)
     replaced = _replaced(directory, shape, count, checksum is None)
     ring[(max(count, len(ring)) + np.arange(len(replaced))) % len(ring)] = replaced
@@ -253,7 +253,8 @@ def _replaced(directory: Path, shape: tuple[int, int], count: int, unverified: b
 
 
 def _journals(directory: Path, count: int) -> Iterator[Path]:
-    return (directory / f"replaced-{count}.{kind}" for kind in ("journal", "rows"))
+    """Where that of a checkpoint is, in the format of today, then in format 1."""
+    return (directory / pattern.replace("*", str(count)) for pattern in REPLAY_JOURNALS)
 
 
 def _parts(data: bytes, first: int, row_bytes: int) -> Iterator[memoryview]:

@@ -1,11 +1,6 @@
-"""A run directory: files that survive any kill, and that are not taken for what they are not.
+"""A run directory: files that survive any kill, each verified by a checksum of its run.
 
-    config.json            what is trained: algorithm, environment, risk, seed, settings
-    metrics.csv            a row per evaluation; only `steps_per_second` depends on the machine
-    policy.safetensors     the policy, at every checkpoint and at the end
-    checkpoint.safetensors everything needed to go on, replaced atomically
-    finished.json          written at the very end: checksums of the metrics and the policy
-    replay.rows            the replay, mapped into memory; replaced-*.journal is its journal
+`mvpi._storage.names` lists the files. Of the metrics `steps_per_second` depends on the machine.
 
 The identity of a run is the checksum of its config.json. A checkpoint states that identity and the
 checksums of all that it relies on: its own arrays and record, the metrics so far, the replay. So
@@ -24,30 +19,28 @@ from mvpi._storage import files
 from mvpi._storage.arrays import FORMAT, UNVERIFIED, Arrays, read_arrays, write_arrays
 from mvpi._storage.locks import lock, open_lock
 from mvpi._storage.metrics import Metrics, Row
+from mvpi._storage.names import CHECKPOINT, CONFIG, FINISHED, POLICY, RUN_LOCK, current_names
 from mvpi.errors import InputError, ResumeWarning, warn
 
 Checkpoint = tuple[Arrays, dict[str, Any], Path]
 
-CONFIG = "config.json"
-LOCK = ".lock"
-CHECKPOINT = "checkpoint"
-CHECKPOINT_FILE = f"{CHECKPOINT}.safetensors"
-POLICY_FILE = "policy.safetensors"
+CHECKPOINT_KIND = "checkpoint"
+"""The record of a checkpoint."""
 _REMEDY = "restore the file, remove the directory to begin again, or use another"
 
 
 class RunDirectory:
     """The files of one run, locked against a second process."""
 
-    def __init__(self, path: Path, config: dict[str, Any], policy: str = POLICY_FILE) -> None:
+    def __init__(self, path: Path, config: dict[str, Any], policy: str = POLICY) -> None:
         self.path = path
         self.policy = path / policy
         self._metrics = Metrics(path)
-        self._finished = path / "finished.json"
+        self._finished = path / FINISHED
         self._mark: dict[str, Any] | None = None
         try:
             path.mkdir(parents=True, exist_ok=True)
-            self._lock = open_lock(path / LOCK)
+            self._lock = open_lock(path / RUN_LOCK)
         except OSError as error:
             raise InputError(f"cannot write to the directory {path}: {error.strerror}") from None
         try:
@@ -69,10 +62,10 @@ class RunDirectory:
         An `InputError` if it is damaged, of another run, or if the metrics are not those it was
         written with.
         """
-        path = self.path / CHECKPOINT_FILE
+        path = self.path / CHECKPOINT
         if not path.exists():
             return None
-        arrays, record = read_arrays(path, CHECKPOINT)
+        arrays, record = read_arrays(path, CHECKPOINT_KIND)
         if record["format"] == UNVERIFIED:
             if self._format != UNVERIFIED:
                 raise InputError(f"{path} is of another run, of format 1; {_REMEDY}")
@@ -90,7 +83,7 @@ class RunDirectory:
     def write_state(self, arrays: Arrays, record: dict[str, Any]) -> None:
         """Replace the checkpoint by this one."""
         relied_on = {"run": self._identity, "metrics": self._metrics.mark()}
-        write_arrays(self.path / CHECKPOINT_FILE, CHECKPOINT, arrays, {**record, **relied_on})
+        write_arrays(self.path / CHECKPOINT, CHECKPOINT_KIND, arrays, {**record, **relied_on})
 
     def keep_rows(self, done: int, wanted: int, every: int) -> None:
         """Drop rows of `metrics.csv` that a run resumed at step `done` will write again, and the
@@ -122,14 +115,17 @@ class RunDirectory:
         if found is not None:
             raise InputError(f"{self.policy} is of another run: {found}; {_REMEDY}")
 
-    def finish(self, steps: int | None) -> None:
-        """Called last: what is there now is the result after `steps` steps, if there are any."""
+    def finish(self, steps: int | None, policy: str | None = None) -> None:
+        """Called last: what is there now is the result after `steps` steps, if there are any.
+
+        `policy` is the checksum of the policy's file, where the one who wrote it knows it.
+        """
         record = {
             "format": FORMAT,
             "run": self._identity,
             "steps": steps,
             "metrics": self._metrics.mark(),
-            "policy": files.checksum(files.read_bytes(self.policy)),
+            "policy": policy or files.checksum(files.read_bytes(self.policy)),
         }
         record["checksum"] = files.record_checksum(record)
         files.write_json(self._finished, record)
@@ -188,14 +184,14 @@ class RunDirectory:
 
 
 def identity(directory: Path) -> str:
-    """What tells the run in a directory from others; empty if it has no config.json."""
+    """The identity of the run in a directory; empty if it has no config.json."""
     path = directory / CONFIG
     return files.checksum(files.read_bytes(path)) if path.exists() else ""
 
 
 def begun(path: Path) -> bool:
     """Whether a directory holds something that was trained."""
-    return any((path / name).exists() for name in (CHECKPOINT_FILE, POLICY_FILE))
+    return any((path / name).exists() for name in (CHECKPOINT, POLICY))
 
 
 def differences(there: dict[str, Any], here: dict[str, Any]) -> Iterator[str]:
@@ -204,6 +200,6 @@ def differences(there: dict[str, Any], here: dict[str, Any]) -> Iterator[str]:
         old, new = there.get(key), here.get(key)
         if isinstance(old, dict) and isinstance(new, dict):
             yield from differences(old, new)
-        elif old != new and key not in ("format", "mvpi"):
+        elif current_names(old) != current_names(new) and key not in ("format", "mvpi"):
             told = (files.short(repr(c[key])) if key in c else "not given" for c in (there, here))
             yield "{} is {} there and {} here".format(files.short(key, 40), *told)

@@ -3,36 +3,30 @@
 from __future__ import annotations
 
 import json
-from importlib import import_module
+import weakref
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-import mvpi
 from mvpi._checks import check_callback, check_count, check_number, check_output, check_path
 from mvpi._storage.arrays import FORMAT
 from mvpi._storage.run_directory import Checkpoint, RunDirectory, begun
+from mvpi._types import Env
+from mvpi._version import __version__
+from mvpi.agents.learned_frontier import LearnedFrontier, Measured, learned_frontier
 from mvpi.agents.policy import Policy
-from mvpi.agents.run import OnRow, tell_made_again, train
-from mvpi.agents.settings import SETTINGS, CommonSettings, make_settings, with_preset
-from mvpi.environment import Env, Made, Source, as_source
+from mvpi.agents.settings import CommonSettings, make_settings, with_preset
+from mvpi.agents.training import OnRow, tell_made_again, train
 from mvpi.envs import Task
 from mvpi.errors import InputError
-from mvpi.risk import Risk, as_risk, learnable, parse_risk, risk_text
-from mvpi.spaces import Spaces
+from mvpi.risk import Risk, as_risk, learnable, risk_text
+from mvpi.risk.extended import at, check_per_step, range_of
+from mvpi.rollout.factory import EnvFactory, FromFunction, as_env_factory
+from mvpi.rollout.spaces import Spaces
 
 S = TypeVar("S", bound=CommonSettings)
-
-AGENTS = {
-    "td3": ("mvpi.agents.td3", "TD3"),
-    "ppo": ("mvpi.agents.ppo", "PPO"),
-    "mvp": ("mvpi.agents.mvp", "MVP"),
-    "tamar": ("mvpi.agents.tamar", "Tamar"),
-    "prashanth": ("mvpi.agents.prashanth", "Prashanth"),
-}
-"""Where each algorithm is; the key is its name on the command line and in files."""
 
 
 class Agent(Generic[S]):
@@ -41,6 +35,8 @@ class Agent(Generic[S]):
     name: ClassVar[str]
     settings_type: ClassVar[type[CommonSettings]]
     learner_type: ClassVar[Any]
+    estimated_frontier: LearnedFrontier | None = None
+    """Of an agent that learned from data with a `RiskRange`: what the data say of it."""
 
     def __init__(
         self,
@@ -52,21 +48,41 @@ class Agent(Generic[S]):
         **hyperparameters: Any,
     ) -> None:
         given = with_preset(self.settings_type, preset) | hyperparameters
-        self.settings: S = make_settings(self.settings_type, given)  # type: ignore[assignment]
+        self._set_up(env, risk, seed, make_settings(self.settings_type, given))
+
+    @classmethod
+    def from_settings(
+        cls, env: str | Env | Any, risk: Risk | float, seed: int, settings: CommonSettings
+    ) -> Self:
+        """An agent with settings that are checked already."""
+        agent = cls.__new__(cls)
+        agent._set_up(env, risk, seed, settings)
+        return agent
+
+    def _set_up(
+        self, env: str | Env | Any, risk: Risk | float, seed: int, settings: CommonSettings
+    ) -> None:
+        self.settings: S = settings  # type: ignore[assignment]
         self.risk = self.usable(as_risk(risk))
+        if settings.occupancy_gamma is not None:
+            check_per_step(self.risk, 'occupancy="discounted"')
         self.seed = check_count(seed, "seed", at_least=0)
-        self.source: Source | None = as_source(env)
+        self.env_factory: EnvFactory | None = as_env_factory(env)
         self._loaded: tuple[Policy, int] | None = None
         self._learner: Any = None
-        env = self.source.training()
+        self._measured = Measured()
+        self._env: Env | None = self.env_factory.training()
+        """The environment to train in, until a learner takes it."""
+        self._close_env = weakref.finalize(self, self.env_factory.close, self._env)
         try:
-            Spaces.of(env, self.learner_type.discrete)  # what cannot be used is said at once
-        finally:
-            self.source.close(env)
+            Spaces.of(self._env, self.learner_type.discrete)  # raises if not supported
+        except BaseException:
+            self._close_env()
+            raise
 
     @classmethod
     def usable(cls, risk: Risk) -> Risk:
-        """The risk itself, or an `InputError` that says what the algorithm can do."""
+        """The risk itself; `InputError` if the algorithm does not support it."""
         learnable(risk)
         return risk
 
@@ -104,21 +120,81 @@ class Agent(Generic[S]):
             self._learn_in_directory(steps, check_path(out, "out"), on_row)
         return self
 
-    def predict(self, observation: npt.ArrayLike) -> npt.NDArray[Any]:
-        """The deterministic action for an observation, or actions for a batch of them."""
-        return self.policy.predict(observation)
+    def predict(
+        self, observation: npt.ArrayLike, return_so_far: npt.ArrayLike | None = None
+    ) -> npt.NDArray[Any]:
+        """The deterministic action for an observation, or actions for a batch of them.
+
+        An agent trained with `OfReturn` needs `return_so_far`, what the episode has earned before
+        this step; one trained with a `RiskRange` predicts after `at(risk_aversion)`.
+        """
+        return self.policy.predict(observation, return_so_far)
+
+    def at(self, risk_aversion: float) -> Self:
+        """The agent at one risk aversion of the `RiskRange` it was trained with.
+
+        It predicts, is evaluated and saved as one that was trained at that risk aversion; it
+        cannot be trained further.
+        """
+        if range_of(self.risk) is None:
+            raise InputError(f"this agent was trained at {self.risk} alone, not with a RiskRange")
+        policy = self.policy
+        chosen = at(self.risk, risk_aversion)
+        return self._with_policy(
+            policy.at(risk_aversion) if policy.columns.size else policy, chosen, self.steps
+        )
+
+    def frontier(self) -> LearnedFrontier:
+        """Mean and variance at every risk aversion of a `RiskRange`, as training measured them.
+
+        Of an agent that learned from data (`mvpi.offline.learn`) they are estimates from the data.
+        """
+        known = range_of(self.risk)
+        if known is None:
+            raise InputError(f"this agent was trained at {self.risk} alone, not with a RiskRange")
+        if self.estimated_frontier is not None:
+            return self.estimated_frontier
+        learner = self._learner
+        measured = self._measured if learner is None else learner.measured
+        return learned_frontier(known, measured, of_return=self.risk.of_return)
+
+    def with_variance_at_most(self, limit: float) -> Self:
+        """The agent at the smallest risk aversion whose measured variance is at most `limit`."""
+        return self.at(self.frontier().with_variance_at_most(limit))
+
+    def with_mean_at_least(self, target: float) -> Self:
+        """The agent at the largest risk aversion whose measured mean is at least `target`."""
+        return self.at(self.frontier().with_mean_at_least(target))
+
+    def _with_policy(self, policy: Policy, risk: Risk, steps: int) -> Self:
+        """An agent like this one that holds a policy and cannot be trained further."""
+        agent = type(self).__new__(type(self))
+        agent.settings, agent.seed, agent.env_factory = self.settings, self.seed, self.env_factory
+        agent.risk, agent._learner, agent._env = risk, None, None
+        agent._loaded, agent._measured = (policy, steps), Measured()
+        return agent
 
     def save(self, path: str | Path) -> None:
         """Write the policy and how it was trained to a safetensors file, for `mvpi.load`."""
-        self.policy.save(check_output(path), {**self.config(), "steps": self.steps})
+        self._write_policy(check_output(path))
+
+    def _write_policy(self, path: Path) -> str:
+        """The same; returns the checksum of the file."""
+        facts = {**self.config(), "steps": self.steps}
+        if self.estimated_frontier is not None:
+            facts["frontier"] = self.estimated_frontier.record()
+        elif range_of(self.risk) is not None:
+            measured = self._measured if self._learner is None else self._learner.measured
+            facts["measured"] = measured.rows.tolist()
+        return self.policy.save(path, facts)
 
     def config(self) -> dict[str, Any]:
         """What determines the result of training, as config.json holds it."""
         config = {
             "format": FORMAT,
-            "mvpi": mvpi.__version__,
+            "mvpi": __version__,
             "algorithm": self.name,
-            "environment": {} if self.source is None else self.source.record,
+            "environment": {} if self.env_factory is None else self.env_factory.record,
             "risk": risk_text(self.risk),
             "seed": self.seed,
             "settings": self.settings.record(),
@@ -140,7 +216,7 @@ class Agent(Generic[S]):
         )
 
     def _learn_in_directory(self, steps: int, out: Path, on_row: OnRow | None) -> None:
-        if self.source is None:
+        if self.env_factory is None:
             raise InputError(
                 "this agent was loaded from a file that does not name its environment; make an "
                 "agent with the environment and let it learn in the run's directory"
@@ -154,111 +230,96 @@ class Agent(Generic[S]):
         directory = RunDirectory(out, self.config())
         try:
             checkpoint = directory.checkpoint()
-            finished = self._finished(directory, checkpoint, steps)
-            if finished is not None:
-                self._loaded = finished, steps
+            policy, held = self._held(directory)
+            done = max(held, _steps_of(checkpoint[1]) if checkpoint else 0)
+            if done > steps:
+                raise InputError(
+                    f"{directory.path} already holds {done} steps, more than the {steps} asked "
+                    "for; use another directory"
+                )
+            finished = directory.is_finished(steps, can_go_back=checkpoint is not None)
+            if finished and policy is not None and held == steps:
+                self._loaded = policy, steps
                 return
-            held = self._steps_held(directory)
             learner = self._new_learner(directory.path, checkpoint)
             try:
                 tell_made_again(directory, held, learner.steps, steps, "step")
                 directory.keep_rows(learner.steps, steps, self.settings.evaluation_every)
                 self._loaded, self._learner = None, learner
-                train(learner, steps, directory, self.save, on_row)
-                self.save(directory.policy)
-                directory.finish(steps)
+                train(learner, steps, directory, self._write_policy, on_row)
             finally:
                 # Whatever happened, the agent goes on acting as it learned to.
                 self._loaded, self._learner = (learner.policy, learner.steps), None
+                self._measured = learner.measured
                 learner.close()
         finally:
             directory.close()
 
-    def _finished(
-        self, directory: RunDirectory, checkpoint: Checkpoint | None, steps: int
-    ) -> Policy | None:
-        """The policy in the directory, if it has learned all its steps already."""
-        policy: Policy | None = None
-        record: dict[str, Any] = {}
-        if directory.policy.exists():
-            policy, record = Policy.load(directory.policy)
-            directory.check_belongs(record, self.config())
-        reached = [record.get("steps"), checkpoint and checkpoint[1].get("steps")]
-        done = max((n for n in reached if type(n) is int), default=0)
-        if done > steps:
-            raise InputError(
-                f"{directory.path} already holds {done} steps, more than the {steps} asked "
-                "for; use another directory"
-            )
-        if directory.is_finished(steps, can_go_back=checkpoint is not None):
-            return policy if record.get("steps") == steps else None
-        return None
-
-    def _steps_held(self, directory: RunDirectory) -> int:
-        """How far the policy in the directory has learned."""
+    def _held(self, directory: RunDirectory) -> tuple[Policy | None, int]:
+        """The policy in the directory, if there is one, and how many steps it has learned from."""
         if not directory.policy.exists():
-            return 0
-        steps = Policy.load(directory.policy)[1].get("steps")
-        return steps if type(steps) is int else 0
+            return None, 0
+        policy, record = Policy.load(directory.policy)
+        directory.check_belongs(record, self.config())
+        self._measured = _measured_in(record)
+        return policy, _steps_of(record)
 
-    def _new_learner(self, *directory_and_checkpoint: Any) -> Any:
-        return self.learner_type(
-            self.source, self.risk, self.seed, self.settings, *directory_and_checkpoint
-        )
+    def _new_learner(
+        self, directory: Path | None = None, checkpoint: Checkpoint | None = None
+    ) -> Any:
+        env, self._env = self._env, None
+        if env is not None:
+            self._close_env.detach()  # the learner closes it
+        facts = (self.env_factory, self.risk, self.seed, self.settings)
+        return self.learner_type(*facts, directory, checkpoint, env)
 
     @classmethod
-    def _from_file(cls, policy: Policy, record: dict[str, Any], risk: Risk) -> Self:
+    def from_file(cls, policy: Policy, record: dict[str, Any], risk: Risk) -> Self:
         agent = cls.__new__(cls)
         agent.settings = cls.settings_type.of_record(record["settings"])  # type: ignore[assignment]
         agent.risk = risk
         agent.seed = check_count(record["seed"], "seed", at_least=0)
-        agent.source = _source_of(record["environment"])
-        agent._learner = None
+        agent.env_factory = _env_factory_of(record["environment"])
+        agent._learner = agent._env = None
         agent._loaded = policy, check_count(record["steps"], "steps", at_least=0)
+        agent._measured = _measured_in(record)
+        agent.estimated_frontier = _frontier_in(record, risk)
         return agent
 
 
-def load(path: str | Path, *, risk: Risk | float | None = None) -> Agent[Any]:
-    """The agent that `save` wrote, or that a run directory holds: ready to act and be evaluated.
-
-    No code in the file runs, and no environment is made before one is needed. `risk` must be
-    given only if the agent was trained with a risk measure of your own.
-    """
-    path = check_path(path)
-    if path.is_dir():
-        path /= "policy.safetensors"
-    given = None if risk is None else as_risk(risk)
-    policy, record = Policy.load(path)
-    kind = record.get("algorithm")
-    if not isinstance(kind, str) or kind not in AGENTS:
-        raise InputError(f"{path} holds an agent of the unknown kind {str(kind)[:80]!r}")
+def _measured_in(record: dict[str, Any]) -> Measured:
+    """The episodes along a range that the record of a policy holds."""
     try:
-        return agent_type(kind)._from_file(policy, record, given or parse_risk(record["risk"]))
-    except (InputError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise InputError(f"{path} is damaged, or of an agent with its own risk: {reason}") from None
+        return Measured(record.get("measured"))
+    except (TypeError, ValueError) as error:
+        raise InputError(f"what was measured along the range is damaged: {error}") from None
 
 
-def agent_type(algorithm: str) -> type[Agent[Any]]:
-    """The class of an algorithm in `AGENTS`."""
-    module, name = AGENTS[algorithm]
-    found: type[Agent[Any]] = getattr(import_module(module), name)
-    return found
+def _frontier_in(record: dict[str, Any], risk: Risk) -> LearnedFrontier | None:
+    """What the record of a policy that was learned from data says of a range."""
+    known, there = range_of(risk), record.get("frontier")
+    if known is None or there is None:
+        return None
+    try:
+        return LearnedFrontier.of_record(known, there)
+    except (LookupError, TypeError, ValueError) as error:
+        raise InputError(f"what was estimated along the range is damaged: {error}") from None
 
 
-def agent_for(settings: CommonSettings) -> type[Agent[Any]]:
-    """The class of the agent that such settings are for."""
-    return agent_type(next(name for name, kind in SETTINGS.items() if kind is type(settings)))
+def _steps_of(record: dict[str, Any]) -> int:
+    """The steps that the record of a policy or a checkpoint states; 0 if it states none."""
+    steps = record.get("steps")
+    return steps if type(steps) is int else 0
 
 
-def _source_of(record: dict[str, Any]) -> Source | None:
+def _env_factory_of(record: dict[str, Any]) -> EnvFactory | None:
     """The environment a file names; an id that would import a module of its choice is left out."""
     name, noise = record.get("id"), record.get("action_noise", 0.0)
     if not isinstance(name, str) or ":" in name:
         return None
     if not name.isprintable():
         raise InputError(f"the environment id is not readable: {name!r}")
-    return Made(Task(name, check_number(noise, "action_noise", at_least=0.0)))
+    return FromFunction(Task(name, check_number(noise, "action_noise", at_least=0.0)))
 
 
 def _number(value: Any) -> Any:

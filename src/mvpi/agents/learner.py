@@ -1,11 +1,11 @@
-"""A training process: what changes while an agent learns, and how to save and restore it."""
+"""A training process: the state of a learning agent, and its checkpoints."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import replace
+from itertools import cycle, repeat
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -14,48 +14,57 @@ import numpy.typing as npt
 
 from mvpi._checks import check_count
 from mvpi._storage.arrays import Arrays
+from mvpi._storage.run_directory import Checkpoint
+from mvpi._types import Env
+from mvpi.agents.learned_frontier import Measured, objectives
 from mvpi.agents.networks import arrays_of, with_arrays
 from mvpi.agents.policy import Policy
 from mvpi.agents.settings import CommonSettings
-from mvpi.environment import Source, World, failure
+from mvpi.augmenter.columns import Columns
 from mvpi.errors import Divergence, InputError
-from mvpi.evaluation import Evaluation, drawing_from, run_episodes, summarise
-from mvpi.risk import Risk, VarianceBudget, learnable
+from mvpi.risk import Risk, learnable, range_of
+from mvpi.rollout.evaluation import Act, Evaluation, drawing_from, run_episodes, summarise
+from mvpi.rollout.factory import EnvFactory
+from mvpi.rollout.guard import GuardedEnv, failure
 from mvpi.stats import mean, variance
 
 S = TypeVar("S", bound=CommonSettings)
-Rest = Callable[[], bool]
-"""Asked where the state could be saved: should training pause here?"""
+CheckpointDue = Callable[[], bool]
+"""Called wherever a checkpoint is possible; returns whether one is due."""
 
+_BUDGET_EPISODES = 20
+"""Episodes from which the variance of the return is estimated for a variance budget."""
 _TRAINING, _EVALUATION, _BUDGET = range(3)
-"""Purposes of random numbers, each with streams of its own."""
+"""Uses of random numbers, each with its own stream."""
 
 
 class Learner(ABC, Generic[S]):
     """The state of a training run between two of its steps.
 
     A subclass fills in `begin` (make networks and storage), `advance` (the algorithm's loop) and
-    what is to be saved. Saving is possible `at_rest`: right after the environment was reset, since
-    the episode is then begun again from the generator's state; or, with `remember`, whenever the
-    algorithm can pause.
+    what a checkpoint holds. A checkpoint is possible where `can_checkpoint` is true: right after
+    the environment was reset, since a resumed run resets it again from the generator's state; or,
+    with `remember`, between two updates, since it also repeats the actions of the episode.
     """
 
     loss_names: ClassVar[tuple[str, ...]]
     discrete: ClassVar[bool] = False
-    """Whether finite sets of states and of actions will do."""
+    """Whether discrete observations and actions are supported."""
     remember: ClassVar[bool] = False
-    """Whether the current episodes are kept, so that states can be saved in their middle."""
+    """Whether a checkpoint is possible within an episode, because episodes are stored."""
     policy: Policy
 
     def __init__(
         self,
-        source: Source,
+        env_factory: EnvFactory,
         risk: Risk,
         seed: int,
         settings: S,
         directory: Path | None = None,
-        checkpoint: tuple[Arrays, dict[str, Any], Path] | None = None,
+        checkpoint: Checkpoint | None = None,
+        env: Env | None = None,
     ) -> None:
+        """`env` is an environment of `env_factory.training()`, if there is one already."""
         self.settings = settings
         self.risk = learnable(risk)
         self.seed = seed
@@ -65,13 +74,18 @@ class Learner(ABC, Generic[S]):
         self.rng = np.random.default_rng([seed, _TRAINING])
         self.steps = self.episodes = 0
         self.y = 0.0
+        self.measured = Measured()
+        """What evaluations found at every risk aversion of a range."""
         self.begin_period()
         self._opened = ExitStack()
         with ExitStack() as stack:
-            self.worlds = [self._new_world(source, i, stack) for i in range(self.actors)]
-            self.world = self.worlds[0]
-            self._watched = source.evaluation()
-            stack.callback(self._watched.close)
+            first = env_factory.training() if env is None else env
+            stack.callback(env_factory.close, first)
+            self.envs = [self._guarded(first)]
+            while len(self.envs) < self.actors:
+                self.envs.append(self._guarded(self._opened_copy(env_factory, stack)))
+            self.env = self.envs[0]
+            self._evaluation_env = self._opened_copy(env_factory, stack)
             self._refuse_shared_environments()
             if checkpoint is None:
                 self.begin(stack)
@@ -79,14 +93,26 @@ class Learner(ABC, Generic[S]):
                 self._restore(*checkpoint, stack)
             self._opened = stack.pop_all()  # nothing failed: they stay open until `close`
 
-    def _new_world(self, source: Source, index: int, opened: ExitStack) -> World:
-        env = source.training() if index == 0 else source.evaluation()
-        opened.callback(source.close, env) if index == 0 else opened.callback(env.close)
+    def _guarded(self, env: Env) -> GuardedEnv:
         seed = int(self.rng.integers(2**31))
-        return World(env, seed, discrete=self.discrete, remember=self.remember)
+        scale = getattr(self.settings, "return_scale", 1.0)
+        return GuardedEnv(
+            env,
+            seed,
+            discrete=self.discrete,
+            remember=self.remember,
+            columns=Columns(self.risk, scale),
+            rng=self.rng,
+        )
+
+    @staticmethod
+    def _opened_copy(env_factory: EnvFactory, opened: ExitStack) -> Env:
+        env = env_factory.evaluation()
+        opened.callback(env.close)
+        return env
 
     def _refuse_shared_environments(self) -> None:
-        used = [self._watched, *(world.env for world in self.worlds)]
+        used = [self._evaluation_env, *(guarded.env for guarded in self.envs)]
         if len({id(env) for env in used}) < len(used):
             raise InputError("the function must make a new environment at every call")
 
@@ -95,35 +121,43 @@ class Learner(ABC, Generic[S]):
         """Make networks and storage, set the policy; `opened` closes files at the end."""
 
     @abstractmethod
-    def advance(self, until: int, rest: Rest) -> None:
-        """Learn until `steps` is `until`, or the state can be saved and `rest()` is true."""
+    def advance(self, until: int, checkpoint_due: CheckpointDue) -> None:
+        """Learn until `steps` is `until`, or a checkpoint is possible and `checkpoint_due()`."""
 
     @abstractmethod
     def arrays(self) -> tuple[Any, Arrays]:
-        """A tree of arrays and some by name: all that `restore_arrays` needs."""
+        """A tree of arrays and arrays by name: the state that `restore_arrays` restores."""
 
     @abstractmethod
     def restore_arrays(self, tree: Any, arrays: Arrays) -> None:
-        """Take back what `arrays` gave."""
+        """Restore the state that `arrays` returned."""
 
     @property
     def actors(self) -> int:
-        """How many environments are trained in side by side."""
+        """Number of parallel environments."""
         return 1
 
     @property
-    def at_rest(self) -> bool:
-        """Whether the state can be saved now."""
-        return self.world.fresh
+    def can_checkpoint(self) -> bool:
+        """Whether the state can be written to a checkpoint now."""
+        return self.env.fresh
 
-    def begin_episode(self, world: World) -> npt.NDArray[np.float32]:
+    def begin_episode(self, env: GuardedEnv) -> npt.NDArray[np.float32]:
         """Reset an environment."""
         self.episodes += 1
-        return world.reset()
+        return env.reset()
 
     def evaluate(self) -> Evaluation:
-        """Episodes of the current policy, the same ones whenever asked at this step."""
-        return self._watch(self.policy, _EVALUATION, episodes=self.settings.evaluation_episodes)
+        """Evaluation episodes of the current policy; the same ones for the same step."""
+        episodes = self.settings.evaluation_episodes
+        known = range_of(self.risk)
+        if known is None:
+            return self._evaluated(self.policy, _EVALUATION, episodes=episodes)
+        grid = known.grid(max(episodes, 2))
+        acting = cycle([self.policy.at(lam) for lam in grid])
+        seen = self._evaluated(acting, _EVALUATION, episodes=grid.size)
+        self.measured.add(grid, seen)
+        return seen
 
     def reward_moments(self, seen: Evaluation) -> tuple[float, float]:
         """Mean and variance of the per-step reward, weighed as `y` is."""
@@ -132,6 +166,16 @@ class Learner(ABC, Generic[S]):
             return seen.reward_mean, seen.reward_variance
         weighed = seen.occupancy(gamma)
         return mean(*weighed), variance(*weighed)
+
+    def objective(self, seen: Evaluation) -> dict[str, float]:
+        """The value that is optimised, of a measure that is not of the reward of a step alone.
+
+        Of `OfReturn` it is the value of the returns; of a range, values along it, which the latest
+        evaluations together give.
+        """
+        if range_of(self.risk) is not None:
+            return objectives(self.measured, of_return=self.risk.of_return)
+        return {"value": self.risk.value(seen.returns)} if self.risk.of_return else {}
 
     def add_losses(self, losses: npt.NDArray[np.float32]) -> None:
         self._check_finite(losses)
@@ -151,40 +195,41 @@ class Learner(ABC, Generic[S]):
             )
 
     def metrics(self) -> dict[str, float | None]:
-        """What the training itself can say of the time since the last evaluation."""
+        """Statistics of training since the last evaluation."""
         means = self._losses / max(self._updates, 1)
         return {
             "y": self.y,
-            "risk_aversion": getattr(self.risk, "risk_aversion", None),
+            "risk_aversion": self.risk.price,
             **dict(zip(self.loss_names, means.tolist(), strict=True)),
         }
 
     def begin_period(self) -> None:
-        """Forget the losses so far: called after an evaluation that was due."""
+        """Reset the mean losses; called after an evaluation that was due."""
         self._losses = np.zeros(len(self.loss_names))
         self._updates = 0
 
     def state(self) -> tuple[Arrays, dict[str, Any]]:
-        """Everything a resumed process needs beside the replay."""
+        """The state of a checkpoint, apart from the replay."""
         tree, arrays = self.arrays()
-        worlds = [world.state() for world in self.worlds]
+        envs = [env.state() for env in self.envs]
         record = {
             "steps": self.steps,
             "episodes": self.episodes,
             "y": self.y,
-            "risk_aversion": getattr(self.risk, "risk_aversion", None),
+            "risk_aversion": self.risk.price,
             "losses": self._losses.tolist(),
             "updates": self._updates,
             "random": self.rng.bit_generator.state,
-            "worlds": [record for record, _ in worlds],
+            "worlds": [record for record, _ in envs],
         }
-        done = {f"actions.{i}": actions for i, (_, actions) in enumerate(worlds)}
-        return arrays_of(tree) | arrays | (done if self.remember else {}), record
+        done = {f"actions.{i}": actions for i, (_, actions) in enumerate(envs)}
+        measured = {} if range_of(self.risk) is None else {"measured": self.measured.rows}
+        return arrays_of(tree) | arrays | (done if self.remember else {}) | measured, record
 
-    def keep(self) -> None:
+    def flush(self) -> None:
         """Called before a checkpoint is written: make durable what it will refer to."""
 
-    def forget(self) -> None:
+    def prune(self) -> None:
         """Called after a checkpoint was written: remove what only earlier ones needed."""
 
     def close(self) -> None:
@@ -197,20 +242,30 @@ class Learner(ABC, Generic[S]):
         `variance` measures it, if it is needed; `rate` is how far one measurement moves the risk
         aversion.
         """
-        if isinstance(self.risk, VarianceBudget):
+        if self.risk.variance_limit is not None:
             self.risk = self.risk.repriced(variance(), rate)
 
     def variance_of(self, policy: Policy) -> float:
-        """The per-step variance of a policy as it would be used, without exploration."""
-        return self.reward_moments(self._watch(policy, _BUDGET, steps=1_000))[1]
+        """The variance that a budget limits, of the policy without exploration."""
+        if self.risk.of_return:
+            return self._evaluated(policy, _BUDGET, episodes=_BUDGET_EPISODES).variance
+        return self.reward_moments(self._evaluated(policy, _BUDGET, steps=1_000))[1]
 
-    def _watch(self, policy: Policy, purpose: int, episodes: int = 1, steps: int = 1) -> Evaluation:
-        shown = run_episodes(drawing_from(policy), self._watched, self.seed, purpose, self.steps)
+    def _evaluated(
+        self, policy: Policy | Iterator[Policy], purpose: int, episodes: int = 1, steps: int = 1
+    ) -> Evaluation:
+        """Episodes of one policy, or of one after the other."""
+        policies = repeat(policy) if isinstance(policy, Policy) else policy
+
+        def begin(rng: np.random.Generator) -> Act:
+            return drawing_from(next(policies))(rng)
+
+        shown = run_episodes(begin, self._evaluation_env, self.seed, purpose, self.steps)
         try:
             return summarise(shown, episodes=episodes, steps=steps)
         except InputError as error:  # the policy fitted the training environment
             what = "returned something else in an evaluation than in training"
-            raise failure(self._watched, what, error) from error
+            raise failure(self._evaluation_env, what, error) from error
 
     def _restore(
         self, arrays: Arrays, record: dict[str, Any], path: Path, opened: ExitStack
@@ -223,12 +278,13 @@ class Learner(ABC, Generic[S]):
             self._updates = check_count(record["updates"], "updates", at_least=0)
             self._losses = np.array(record["losses"], np.float64) + np.zeros(len(self.loss_names))
             self.rng.bit_generator.state = record["random"]
-            if isinstance(self.risk, VarianceBudget):
-                self.risk = replace(self.risk, risk_aversion=record["risk_aversion"])
+            self.risk = self.risk.with_price(record["risk_aversion"])
+            if range_of(self.risk) is not None:
+                self.measured = Measured(arrays["measured"])
             tree, _ = self.arrays()
             self.restore_arrays(with_arrays(tree, arrays, path), arrays)
-            for i, (world, there) in enumerate(zip(self.worlds, record["worlds"], strict=True)):
-                world.restore(there, arrays[f"actions.{i}"] if self.remember else ())
+            for i, (env, there) in enumerate(zip(self.envs, record["worlds"], strict=True)):
+                env.restore(there, arrays[f"actions.{i}"] if self.remember else ())
             self.restored = {}
         except InputError:
             raise

@@ -13,20 +13,19 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
-from mvpi._storage.arrays import Arrays
-from mvpi.agents.parallel import EpisodicLearner, TotalRewardAgent
+from mvpi.agents.parallel_actors import EpisodicLearner, TotalRewardAgent
 from mvpi.agents.settings import MVPSettings
 from mvpi.errors import InputError
 from mvpi.risk import MeanVariance, Risk
 
 
 def ascent_of_y(y: float, g: float, risk_aversion: float) -> float:
-    """Slope of `(2 g + 1/lam) y - y^2`."""
+    """Derivative of `(2 g + 1/lam) y - y^2`."""
     return 2.0 * g + 1.0 / risk_aversion - 2.0 * y
 
 
 def weight(y: float, g: float) -> float:
-    """What `log pi` of an episode with return `g` counts."""
+    """The weight of `log pi` of an episode with return `g`."""
     return 2.0 * y * g - g**2
 
 
@@ -42,9 +41,6 @@ class MVPLearner(EpisodicLearner[MVPSettings]):
     def weigh(self, g: float) -> float:
         self.y += self.estimate_rate * ascent_of_y(self.y, g, self.risk_aversion)
         return weight(self.y, g)
-
-    def estimates(self) -> Arrays:
-        return {}
 
 
 class MVP(TotalRewardAgent[MVPSettings]):

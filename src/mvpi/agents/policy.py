@@ -7,7 +7,7 @@ JAX. Acting in numpy costs a fraction of a call through a compiled function.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -18,31 +18,34 @@ import numpy.typing as npt
 
 from mvpi._checks import plain_array, real_array
 from mvpi._storage.arrays import Arrays, read_arrays, take, write_arrays
+from mvpi._types import Vector
+from mvpi.augmenter.columns import NO_COLUMNS, Columns
 from mvpi.errors import InputError
-from mvpi.spaces import BoxActions, Choices, FlatObservations, Spaces, States
-
-Vector = npt.NDArray[np.float32]
+from mvpi.risk import RETURN_SO_FAR, RISK_AVERSION
+from mvpi.rollout.spaces import BoxActions, Choices, FlatObservations, Spaces, States
 
 KIND = "policy"
 _FARTHEST = np.float32(10.0)
-"""Where scaled observations are cut off."""
+"""Scaled observations are clipped here."""
 _MOST_LAYERS = 100
 _WIDEST = np.float32(80.0)
-"""Logarithms of deviations are cut off there: far beyond any box, and no overflow."""
+"""Bound on the logarithm of a standard deviation: far beyond any box, without overflow."""
 
 
 @dataclass(frozen=True, eq=False)
 class Policy(ABC):
-    """A network, and what its outputs mean."""
+    """A network, and the distribution of actions that its outputs parametrise."""
 
     head: ClassVar[str]
     spaces: Spaces
     weights: tuple[Vector, ...]
     biases: tuple[Vector, ...]
+    columns: Columns = field(default=NO_COLUMNS, kw_only=True)
+    """The columns of its input beside the observation."""
 
     @abstractmethod
     def __call__(self, x: Vector) -> Any:
-        """The best actions, before `spaces` gives them meaning, for one vector or a batch."""
+        """The best actions, before `spaces` scales or numbers them, for one vector or a batch."""
 
     @abstractmethod
     def sample(self, x: Vector, rng: np.random.Generator) -> Any:
@@ -50,20 +53,64 @@ class Policy(ABC):
 
     @property
     def parameters(self) -> tuple[Vector, ...]:
-        """Everything that training changes."""
+        """The parameters."""
         return (*self.weights, *self.biases)
 
-    def predict(self, observation: npt.ArrayLike) -> npt.NDArray[Any]:
+    def predict(
+        self, observation: npt.ArrayLike, return_so_far: npt.ArrayLike | None = None
+    ) -> npt.NDArray[Any]:
         """The best action for an observation, or a batch of them for a batch."""
-        return self._meaning(self(self._vectors(observation)))
+        return self._to_env_action(self(self._seen(observation, return_so_far)))
 
-    def act(self, observation: npt.ArrayLike, rng: np.random.Generator) -> npt.NDArray[Any]:
+    def act(
+        self,
+        observation: npt.ArrayLike,
+        rng: np.random.Generator,
+        return_so_far: npt.ArrayLike | None = None,
+    ) -> npt.NDArray[Any]:
         """An action drawn as the policy draws it."""
-        return self._meaning(self.sample(self._vectors(observation), rng))
+        return self._to_env_action(self.sample(self._seen(observation, return_so_far), rng))
 
-    def _meaning(self, actions: Any) -> npt.NDArray[Any]:
-        meant: npt.NDArray[Any] = self.spaces.actions.meaning(actions)
-        return meant
+    def at(self, risk_aversion: float) -> Policy:
+        """The policy for one risk aversion of the range it was trained for.
+
+        The column of the risk aversion is constant then, and becomes part of the first bias.
+        """
+        columns = self.columns.at(risk_aversion)
+        place = self.spaces.observations.size + self.columns.names.index(RISK_AVERSION)
+        raw = self.columns.raw({RISK_AVERSION: risk_aversion, RETURN_SO_FAR: 0.0}, ())
+        x = self._first_layer_input(self.columns.encode(raw)[:1], place)
+        weight, bias = self.weights[0], self.biases[0]
+        return replace(
+            self,
+            weights=(np.delete(weight, place, axis=0), *self.weights[1:]),
+            biases=(bias + x * weight[place], *self.biases[1:]),
+            columns=columns,
+            **self._without(place),
+        )
+
+    def _first_layer_input(self, x: Vector, place: int) -> Vector:
+        """What the first layer is given of a column at a place."""
+        del place
+        return x
+
+    def _without(self, place: int) -> dict[str, Any]:
+        """Fields of a policy that does not see the column at a place."""
+        del place
+        return {}
+
+    def _seen(self, observation: npt.ArrayLike, return_so_far: npt.ArrayLike | None) -> Vector:
+        """What the network sees of observations and of the return so far."""
+        x = self._vectors(observation)
+        if not self.columns.size and return_so_far is None:
+            return x
+        given = {RETURN_SO_FAR: return_so_far, RISK_AVERSION: None}
+        raw = self.columns.values(x.shape[:-1], **given)
+        return np.concatenate([x, self.columns.encode(raw)], axis=-1, dtype=np.float32)
+
+    def _to_env_action(self, actions: Any) -> npt.NDArray[Any]:
+        scaled: npt.NDArray[Any] = self.spaces.actions.to_env_action(actions)
+        return scaled
 
     def _vectors(self, observation: Any) -> Vector:
         size = self.spaces.observations.size
@@ -83,8 +130,8 @@ class Policy(ABC):
             raise InputError("observation must be finite and within the range of float32")
         return x
 
-    def save(self, path: Path, record: dict[str, Any]) -> None:
-        """Write the policy and whatever else `record` says of it."""
+    def save(self, path: Path, record: dict[str, Any]) -> str:
+        """Write the policy and whatever else `record` says of it; returns the file's checksum."""
         arrays: Arrays = self._own_arrays()
         spaces: dict[str, Any] = {}
         if isinstance(self.spaces.actions, BoxActions):
@@ -95,8 +142,10 @@ class Policy(ABC):
             spaces["first_state"] = self.spaces.observations.first
         for i, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
             arrays |= {f"weight.{i}": weight, f"bias.{i}": bias}
-        sizes = [self.spaces.observations.size, *(b.size for b in self.biases)]
-        write_arrays(path, KIND, arrays, {"head": self.head, "sizes": sizes, **spaces, **record})
+        sizes = [len(self.weights[0]), *(b.size for b in self.biases)]
+        columns = {"columns": self.columns.record()} if self.columns.size else {}
+        facts = {"head": self.head, "sizes": sizes, **columns, **spaces, **record}
+        return write_arrays(path, KIND, arrays, facts)
 
     @staticmethod
     def load(path: Path) -> tuple[Policy, dict[str, Any]]:
@@ -112,13 +161,14 @@ class Policy(ABC):
             or not all(type(n) is int and n > 0 for n in sizes)
         ):
             raise InputError(f"{path} is damaged: the sizes of its layers are missing or wrong")
-        spaces = _spaces_in(arrays, record, sizes, path)
+        columns = _columns_in(record, path)
+        spaces = _spaces_in(arrays, record, [sizes[0] - columns.size, *sizes[1:]], path)
         shapes = list(pairwise(sizes))
         weights = (take(arrays, f"weight.{i}", shape, path) for i, shape in enumerate(shapes))
         biases = (take(arrays, f"bias.{i}", shape[1:], path) for i, shape in enumerate(shapes))
         kind = HEADS[head]
-        own = kind._own_fields(spaces, arrays, path)
-        policy = kind(spaces, tuple(weights), tuple(biases), **own)
+        own = kind._own_fields(spaces, arrays, path, sizes[0])
+        policy = kind(spaces, tuple(weights), tuple(biases), columns=columns, **own)
         if any(p.dtype != np.float32 for p in policy.parameters):
             raise InputError(f"{path} is damaged: its weights are not float32")
         return policy, record
@@ -128,9 +178,9 @@ class Policy(ABC):
         return {}
 
     @classmethod
-    def _own_fields(cls, spaces: Spaces, arrays: Arrays, path: Path) -> dict[str, Any]:
-        """Fields beside weights and biases, from the stored arrays."""
-        del spaces, arrays, path
+    def _own_fields(cls, spaces: Spaces, arrays: Arrays, path: Path, seen: int) -> dict[str, Any]:
+        """Fields beside weights and biases, from the stored arrays of `seen` inputs."""
+        del spaces, arrays, path, seen
         return {}
 
 
@@ -155,7 +205,7 @@ class Deterministic(Policy):
 
 @dataclass(frozen=True, eq=False)
 class Scaling:
-    """Shifts and scales observations, and cuts them off far out."""
+    """Shifts, scales and clips observations."""
 
     mean: Vector
     scale: Vector
@@ -192,16 +242,28 @@ class Stochastic(Policy):
         x += self.biases[-1]
         return x
 
+    def _first_layer_input(self, x: Vector, place: int) -> Vector:
+        if self.scaling is None:
+            return x
+        return Scaling(self.scaling.mean[place], self.scaling.scale[place])(x)
+
+    def _without(self, place: int) -> dict[str, Any]:
+        if self.scaling is None:
+            return {}
+        mean, scale = (np.delete(v, place) for v in (self.scaling.mean, self.scaling.scale))
+        return {"scaling": Scaling(mean, scale)}
+
     def _own_arrays(self) -> Arrays:
         if self.scaling is None:
             return {}
         return {"mean": self.scaling.mean, "scale": self.scaling.scale}
 
     @classmethod
-    def _own_fields(cls, spaces: Spaces, arrays: Arrays, path: Path) -> dict[str, Any]:
+    def _own_fields(cls, spaces: Spaces, arrays: Arrays, path: Path, seen: int) -> dict[str, Any]:
+        del spaces
         if "mean" not in arrays:
             return {"scaling": None}
-        shape = (spaces.observations.size,)
+        shape = (seen,)
         mean, scale = (take(arrays, name, shape, path) for name in ("mean", "scale"))
         if mean.dtype != np.float32 or scale.dtype != np.float32 or not (scale > 0).all():
             raise InputError(f"{path} is damaged: mean and scale cannot scale observations")
@@ -235,9 +297,9 @@ class Gaussian(Stochastic):
         return super()._own_arrays() | {"log_std": self.log_std}
 
     @classmethod
-    def _own_fields(cls, spaces: Spaces, arrays: Arrays, path: Path) -> dict[str, Any]:
+    def _own_fields(cls, spaces: Spaces, arrays: Arrays, path: Path, seen: int) -> dict[str, Any]:
         log_std = take(arrays, "log_std", (spaces.actions.size,), path)
-        return super()._own_fields(spaces, arrays, path) | {"log_std": log_std}
+        return super()._own_fields(spaces, arrays, path, seen) | {"log_std": log_std}
 
 
 class Categorical(Stochastic):
@@ -259,6 +321,14 @@ class Categorical(Stochastic):
 HEADS: dict[str, type[Policy]] = {
     kind.head: kind for kind in (Deterministic, Gaussian, Categorical)
 }
+
+
+def _columns_in(record: dict[str, Any], path: Path) -> Columns:
+    try:
+        return Columns.of_record(record.get("columns", {}))
+    except (InputError, LookupError, TypeError, AttributeError) as error:
+        reason = " ".join(str(error).split())[:120]
+        raise InputError(f"{path} is damaged: what its policy sees is unknown: {reason}") from None
 
 
 def _spaces_in(arrays: Arrays, record: dict[str, Any], sizes: list[int], path: Path) -> Spaces:

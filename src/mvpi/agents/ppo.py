@@ -26,25 +26,24 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpy.typing as npt
 import optax
 
 from mvpi._storage.arrays import Arrays
-from mvpi.advice import Advice
+from mvpi._types import Array, Vector
 from mvpi.agents.agent import Agent
-from mvpi.agents.learner import Learner, Rest
+from mvpi.agents.learner import CheckpointDue, Learner
 from mvpi.agents.networks import MLP
 from mvpi.agents.settings import PPOSettings
-from mvpi.agents.stochastic import Actor, Normaliser, clipped
-from mvpi.running import weighed
-from mvpi.spaces import BoxActions, Spaces
+from mvpi.agents.stochastic_policy import Actor, Normaliser, clipped
+from mvpi.augmenter import weighed
+from mvpi.augmenter.dual_estimates import ExtendedDual
+from mvpi.augmenter.risk_warnings import Advice
+from mvpi.rollout.spaces import BoxActions, Spaces
 from mvpi.stats import variance
-
-Vector = npt.NDArray[np.float32]
 
 
 class Networks(eqx.Module):
-    """All that the update changes."""
+    """The state that the update changes."""
 
     actor: Actor
     critic: MLP
@@ -58,13 +57,13 @@ class Rollout(NamedTuple):
     s: Any
     a: Any
     r: Any
-    following: Any
+    next_s: Any
     terminated: Any
     done: Any
 
 
 class Sample(NamedTuple):
-    """Steps of a rollout and what was found out about them."""
+    """Steps of a rollout with their advantages and value targets."""
 
     s: jax.Array
     a: jax.Array
@@ -73,10 +72,12 @@ class Sample(NamedTuple):
     log_prob: jax.Array
 
 
-def initial_networks(rng: np.random.Generator, spaces: Spaces, settings: PPOSettings) -> Networks:
-    """Random networks: a policy of deviation 1 around 0, and a critic."""
-    actor = Actor.random(rng, spaces, settings.hidden)
-    critic = MLP.orthogonal(rng, spaces.observations.size, *settings.hidden, 1, gain=1.0)
+def initial_networks(
+    rng: np.random.Generator, spaces: Spaces, seen: int, settings: PPOSettings
+) -> Networks:
+    """Random networks with `seen` inputs: a policy of deviation 1 around 0, and a critic."""
+    actor = Actor.random(rng, spaces, settings.hidden, seen)
+    critic = MLP.orthogonal(rng, seen, *settings.hidden, 1, gain=1.0)
     actor_optimizer, critic_optimizer = optimizers(settings)
     return Networks(actor, critic, actor_optimizer.init(actor), critic_optimizer.init(critic))
 
@@ -93,8 +94,8 @@ def optimizers(
 def advantages(critic: MLP, rollout: Rollout, settings: PPOSettings) -> tuple[Any, jax.Array]:
     """Generalised advantage estimates, and the values they are relative to."""
     value = critic(rollout.s)[..., 0]
-    following = jnp.where(rollout.terminated, 0.0, critic(rollout.following)[..., 0])
-    delta = rollout.r + settings.gamma * following - value
+    next_s = jnp.where(rollout.terminated, 0.0, critic(rollout.next_s)[..., 0])
+    delta = rollout.r + settings.gamma * next_s - value
     decay = jnp.where(rollout.done, 0.0, settings.gamma * settings.gae_lambda)
 
     def backwards(later: jax.Array, step: tuple[jax.Array, jax.Array]) -> Any:
@@ -106,7 +107,7 @@ def advantages(critic: MLP, rollout: Rollout, settings: PPOSettings) -> tuple[An
 
 
 def update_actor(net: Networks, batch: Sample, settings: PPOSettings) -> tuple[Networks, jax.Array]:
-    """One step on the policy, unless it has gone far enough already."""
+    """One step on the policy, unless the approximate KL divergence exceeds its limit."""
     advantage = batch.advantage
     if settings.normalize_advantage:
         advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
@@ -173,27 +174,29 @@ class PPOLearner(Learner[PPOSettings]):
 
     def begin(self, opened: ExitStack) -> None:
         del opened
-        spaces = self.world.spaces
-        self.net = initial_networks(self.rng, spaces, self.settings)
-        self.rollout = empty_rollout(spaces, self.settings.n_steps)
+        spaces, seen = self.env.spaces, self.env.observation_size
+        self.net = initial_networks(self.rng, spaces, seen, self.settings)
+        self.rollout = empty_rollout(spaces, seen, self.settings.n_steps)
+        self._columns = np.zeros((self.settings.n_steps, self.env.columns.size))
+        self.dual = ExtendedDual(self.risk, self.settings.n_steps) if self.risk.columns else None
         self._filled = 0
         self._times = np.zeros(self.settings.n_steps, np.int64)
         self.advice = Advice(self.settings.occupancy)
-        self.normaliser = Normaliser(spaces, self.settings.normalize_observations)
-        self.normaliser.see(self.world.observation)
+        self.normaliser = Normaliser(spaces, seen, self.settings.normalize_observations)
+        self.normaliser.see(self.env.columns.seen(self.env.observation))
         self._refresh_policy()
 
     @property
-    def at_rest(self) -> bool:
+    def can_checkpoint(self) -> bool:
         return self._filled == 0
 
-    def advance(self, until: int, rest: Rest) -> None:
-        s = self.normaliser(self.world.observation)
+    def advance(self, until: int, checkpoint_due: CheckpointDue) -> None:
+        s = self.normaliser(self.env.columns.seen(self.env.observation))
         while self.steps < until:
             s = self._step(s)
             if self._filled == self.settings.n_steps:
                 self._learn()
-                if rest():
+                if checkpoint_due():
                     break
         self._refresh_policy()  # observations have moved the normaliser
 
@@ -201,55 +204,83 @@ class PPOLearner(Learner[PPOSettings]):
         """Act at the normalised observation `s`; returns the next one."""
         kept, i = self.rollout, self._filled
         a = self._acting.drawn(s, self.rng)
-        self._times[i] = self.world.length
-        observation, r, terminated, truncated = self.world.step(a)
+        self._times[i] = self.env.length
+        columns = self.env.columns
+        self._columns[i] = columns.of(self.env.observation)
+        observation, r, terminated, truncated = self.env.step(a)
         self.steps += 1
         self._filled += 1
         kept.s[i], kept.a[i], kept.r[i] = s, a, r
-        kept.terminated[i], kept.done[i] = terminated, terminated or truncated
+        kept.done[i] = terminated or truncated
+        kept.terminated[i] = kept.done[i] if self.risk.of_return else terminated
         if terminated or truncated:
-            kept.following[i] = self.normaliser(observation)
-            observation = self.begin_episode(self.world)
-        self.normaliser.see(observation)
-        s = self.normaliser(observation)
+            kept.next_s[i] = self.normaliser(columns.seen(observation))
+            observation = self.begin_episode(self.env)
+        seen = columns.seen(observation)
+        self.normaliser.see(seen)
+        s = self.normaliser(seen)
         if not (terminated or truncated):
-            kept.following[i] = s
+            kept.next_s[i] = s
         return s
 
     def _learn(self) -> None:
         """Measure `y`, augment the rollout's rewards, improve."""
-        settings, rewards, ends = self.settings, self.rollout.r, self.rollout.terminated
-        seen = weighed(rewards, self._times, ends, settings.occupancy_gamma)
-        self.y = self.risk.dual(*seen)
-        self.advice.terminates |= bool(ends.any())
-        if self.advice.due(self.steps):
-            self.advice.give(self.risk, self.y, *seen)
+        settings = self.settings
         with np.errstate(over="ignore"):  # infinite rewards are a divergence, told as such
-            r = self.risk.augment(rewards, self.y).astype(np.float32)
-        augmented = self.rollout._replace(r=r)
+            augmented = self.rollout._replace(r=self._augmented().astype(np.float32))
         order = [self.rng.permutation(settings.n_steps) for _ in range(settings.n_epochs)]
         minibatches = np.concatenate(order).reshape(-1, settings.batch_size)
         self.net, losses = update(self.net, augmented, minibatches, settings)
         self.add_losses(np.asarray(losses))
-        self.hold_to_budget(lambda: variance(*seen), settings.budget_rate)
+        self.hold_to_budget(self._variance, settings.budget_rate)
         self._filled = 0
         self._refresh_policy()
 
+    def _augmented(self) -> Array:
+        """Measure `y` on the rollout, and augment its rewards."""
+        rewards, ends = self.rollout.r, self.rollout.terminated
+        if self.dual is not None:
+            self.dual.observe(rewards, self._columns, self.rollout.done)
+            y = self.dual.y(self._columns) if self.dual.ready else np.zeros(rewards.shape)
+            self.y = float(y.mean())
+            columns = self.env.columns
+            augmented = self.risk.augment_extended(rewards, y, columns.named(self._columns))
+            return np.asarray(augmented * columns.balance(self._columns))
+        seen = self._weighed_rewards()
+        self.y = self.risk.dual(*seen)
+        self.advice.terminates |= bool(ends.any())
+        if self.advice.due(self.steps):
+            self.advice.give(self.risk, self.y, *seen)
+        return self.risk.augment(rewards, self.y)
+
+    def _weighed_rewards(self) -> tuple[Array, Array | None]:
+        kept, gamma = self.rollout, self.settings.occupancy_gamma
+        return weighed(kept.r, self._times, kept.terminated, gamma)
+
+    def _variance(self) -> float:
+        if self.risk.of_return:
+            return self.variance_of(self._acting)
+        return variance(*self._weighed_rewards())
+
     def _refresh_policy(self) -> None:
-        self._acting = self.net.actor.policy(self.world.spaces, self.normaliser.scaling())
+        scaling = self.normaliser.scaling()
+        self._acting = self.net.actor.policy(self.env.spaces, scaling, self.env.columns)
         self.set_policy(self._acting)
 
     def arrays(self) -> tuple[Any, Arrays]:
-        return self.net, self.normaliser.arrays()
+        dual = {} if self.dual is None else self.dual.arrays()
+        return self.net, self.normaliser.arrays() | dual
 
     def restore_arrays(self, net: Networks, arrays: Arrays) -> None:
         self.net = net
         self.normaliser.restore(arrays)
+        if self.dual is not None:
+            self.dual.restore(arrays)
         self._refresh_policy()
 
 
 class PPO(Agent[PPOSettings]):
-    """MVPI-PPO, also called TRVO: a policy that draws its actions, steady at the price you name.
+    """MVPI-PPO, also called TRVO: a stochastic policy trained for a risk measure.
 
     `env` is an id, a `gymnasium.Env` or a function that makes one; `risk` a number (weight of the
     per-step variance, 0 is plain PPO) or any `mvpi.Risk`; the rest are fields of `PPOSettings`.
@@ -266,10 +297,10 @@ class PPO(Agent[PPOSettings]):
     learner_type = PPOLearner
 
 
-def empty_rollout(spaces: Spaces, steps: int) -> Rollout:
-    """Room for a rollout."""
+def empty_rollout(spaces: Spaces, seen: int, steps: int) -> Rollout:
+    """Arrays for a rollout with observations of size `seen`."""
     box = isinstance(spaces.actions, BoxActions)
     a = np.zeros((steps, spaces.actions.size) if box else steps, np.float32 if box else np.int32)
-    s = np.zeros((steps, spaces.observations.size), np.float32)
+    s = np.zeros((steps, seen), np.float32)
     r, ends = np.zeros(steps), np.zeros(steps, bool)
     return Rollout(s, a, r, s.copy(), ends, ends.copy())

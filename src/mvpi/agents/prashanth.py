@@ -1,4 +1,4 @@
-"""The method of Prashanth 2013: the gradient from the difference a perturbation makes.
+"""The method of Prashanth 2013: simultaneous-perturbation gradient of mean and variance.
 
 It maximises `E[G] - lam Var(G)` of the discounted return, with `Var(G) = u - v^2` at the start.
 
@@ -25,11 +25,11 @@ import optax
 
 from mvpi._storage.arrays import Arrays
 from mvpi.agents.networks import MLP
-from mvpi.agents.parallel import ParallelLearner, TotalRewardAgent
+from mvpi.agents.parallel_actors import ParallelLearner, TotalRewardAgent
 from mvpi.agents.settings import PrashanthSettings
-from mvpi.agents.stochastic import Actor, optimizer, policy_optimizer
-from mvpi.environment import World
-from mvpi.spaces import Spaces
+from mvpi.agents.stochastic_policy import Actor, optimizer, policy_optimizer
+from mvpi.rollout.guard import GuardedEnv
+from mvpi.rollout.spaces import Spaces
 
 
 class Critics(eqx.Module):
@@ -40,7 +40,7 @@ class Critics(eqx.Module):
 
 
 class Networks(eqx.Module):
-    """All that the update changes."""
+    """The state that the update changes."""
 
     actor: Actor
     critics: tuple[Critics, Critics]
@@ -49,11 +49,11 @@ class Networks(eqx.Module):
 
 
 class Steps(NamedTuple):
-    """What every actor saw and earned, step by step."""
+    """Observations, actions and rewards of every actor, step by step."""
 
     s: Any
     r: Any
-    following: Any
+    next_s: Any
     continues: Any
 
 
@@ -86,7 +86,7 @@ def perturbed(actor: Actor, delta: Actor, settings: PrashanthSettings) -> Actor:
 
 def td_loss(critics: Critics, steps: Steps, gamma: float) -> jax.Array:
     """Squared TD errors of the value and of the square value."""
-    v, u = (critic(steps.following)[..., 0] * steps.continues for critic in (critics.v, critics.u))
+    v, u = (critic(steps.next_s)[..., 0] * steps.continues for critic in (critics.v, critics.u))
     target_v = steps.r + gamma * v
     target_u = steps.r**2 + 2.0 * gamma * steps.r * v + gamma**2 * u
     loss = jnp.zeros(())
@@ -132,10 +132,10 @@ def update_actor(
     risk_aversion: jax.Array,
     settings: PrashanthSettings,
 ) -> Networks:
-    """One step along the perturbation, as far as it was better, and towards entropy."""
-    slope = gain(net.critics, starts, risk_aversion) / settings.perturbation
+    """One ascent step along the estimated gradient and the entropy bonus."""
+    derivative = gain(net.critics, starts, risk_aversion) / settings.perturbation
     entropy = jax.grad(lambda actor: jnp.mean(actor.entropy(s)))(net.actor)
-    descent = jax.tree.map(lambda d, e: -(slope * d + settings.ent_coef * e), delta, entropy)
+    descent = jax.tree.map(lambda d, e: -(derivative * d + settings.ent_coef * e), delta, entropy)
     chosen, _ = optimizers(settings)
     moves, state = chosen.update(descent, net.actor_optimizer)
     return Networks(optax.apply_updates(net.actor, moves), net.critics, state, net.critic_optimizer)
@@ -163,21 +163,21 @@ class PrashanthLearner(ParallelLearner[PrashanthSettings]):
 
     def begin(self, opened: ExitStack) -> None:
         del opened
-        self.net = initial_networks(self.rng, self.world.spaces, self.settings)
+        self.net = initial_networks(self.rng, self.env.spaces, self.settings)
         self._begin_round()
 
     @property
-    def at_rest(self) -> bool:
-        return self._filled == 0 and super().at_rest
+    def can_checkpoint(self) -> bool:
+        return self._filled == 0 and super().can_checkpoint
 
-    def step(self, world: World, a: Any) -> None:
-        kept, i, k = self._kept, self._filled, self.worlds.index(world)
-        following, r, terminated, truncated = world.step(a)
-        kept.r[i, k], kept.following[i, k] = r, following
+    def step(self, env: GuardedEnv, a: Any) -> None:
+        kept, i, k = self._kept, self._filled, self.envs.index(env)
+        next_s, r, terminated, truncated = env.step(a)
+        kept.r[i, k], kept.next_s[i, k] = r, next_s
         kept.continues[i, k] = not terminated
         self.steps += 1
         if terminated or truncated:
-            self.begin_episode(world)
+            self.begin_episode(env)
 
     def all_stepped(self) -> None:
         self._filled += 1
@@ -200,10 +200,10 @@ class PrashanthLearner(ParallelLearner[PrashanthSettings]):
 
         self._delta = jax.tree.map(draw, self.net.actor)
         there = perturbed(self.net.actor, self._delta, self.settings)
-        self._perturbed = there.policy(self.world.spaces)
+        self._perturbed = there.policy(self.env.spaces)
 
     def _learn(self) -> None:
-        starts = np.array([world.first for world in self.worlds])
+        starts = np.array([env.first for env in self.envs])
         self.net, loss = update(
             self.net, self._delta, self._kept, starts, self.risk_aversion, self.settings
         )
@@ -211,12 +211,12 @@ class PrashanthLearner(ParallelLearner[PrashanthSettings]):
         self._begin_round()
 
     def _begin_round(self) -> None:
-        settings, seen = self.settings, self.world.spaces.observations.size
+        settings, seen = self.settings, self.env.spaces.observations.size
         room = (settings.n_steps, settings.n_envs)
         s, r = np.zeros((*room, seen), np.float32), np.zeros(room, np.float32)
         self._kept = Steps(s, r, s.copy(), r.copy())
         self._filled = 0
-        self._acting = self.net.actor.policy(self.world.spaces)
+        self._acting = self.net.actor.policy(self.env.spaces)
         self.set_policy(self._acting)
 
     def arrays(self) -> tuple[Any, Arrays]:

@@ -1,10 +1,7 @@
-"""The replay: the most recent transitions, one row of float32 each, raw rewards.
+"""The replay: the most recent transitions, one row of float32 each, with raw rewards.
 
-    row = observation | action | reward | continues | next observation
-
-`continues` is 0 after a terminal step and 1 otherwise, also at a time limit. A row is contiguous,
-so that a batch is one gather. Kept in a file, the replay needs no copy at a checkpoint; see
-`mvpi._storage.rows`.
+`mvpi._storage.row_layout` says how a row is laid out. Stored in a file, the replay needs no copy at
+a checkpoint; see `mvpi._storage.rows`.
 """
 
 from __future__ import annotations
@@ -12,11 +9,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
+from mvpi._storage.row_layout import RowLayout
 from mvpi._storage.rows import Checksum, RowFile, Rows
-
-Vector = npt.NDArray[np.float32]
+from mvpi._types import Vector
 
 
 class Replay:
@@ -33,58 +29,50 @@ class Replay:
     ) -> None:
         """`count` transitions were stored before, when the last checkpoint was written, and had
         that checksum; those of a checkpoint of format 1 have none."""
-        o, a = observation_size, action_size
         self.size = size
         self.count = count
-        self.width = 2 * o + a + 2
-        self._action = slice(o, o + a)
-        self.reward = o + a
-        self._continues = o + a + 1
-        self._next = slice(o + a + 2, self.width)
-        self._first = slice(0, o)
+        self.layout = RowLayout(observation_size, action_size)
         self._files: RowFile | None = None
         if directory is None:
-            self.rows: Rows = np.zeros((size, self.width), np.float32)
+            self.rows: Rows = np.zeros((size, self.layout.width), np.float32)
         else:
-            self._files = RowFile(directory, (size, self.width), count, checksum)
+            self._files = RowFile(directory, (size, self.layout.width), count, checksum)
             self.rows = self._files.rows
 
     def __len__(self) -> int:
         return min(self.count, self.size)
 
-    def add(
-        self, observation: Vector, action: Vector, reward: float, terminal: bool, following: Vector
-    ) -> None:
+    def add(self, s: Vector, a: Vector, r: float, terminated: bool, next_s: Vector) -> None:
         """Store a transition in the place of the oldest."""
         if self._files is not None:
             self._files.prepare(self.count)
-        row = self.rows[self.count % self.size]
-        row[self._first] = observation
-        row[self._action] = action
-        row[self.reward] = reward
-        row[self._continues] = not terminal
-        row[self._next] = following
+        row, layout = self.rows[self.count % self.size], self.layout
+        row[layout.s] = s
+        row[layout.a] = a
+        row[layout.r] = r
+        row[layout.continues] = not terminated
+        row[layout.next_s] = next_s
         self.count += 1
 
     def draw(self, rng: np.random.Generator, batches: int, batch_size: int) -> Rows:
         """Independent rows, each as likely as any other: `(batches, batch_size, width)`."""
         return self.rows[rng.integers(len(self), size=(batches, batch_size))]
 
-    def keep(self) -> None:
+    def flush(self) -> None:
         """Make what is stored durable; called before the checkpoint that records `count`."""
         if self._files is not None:
-            self._files.keep(self.count)
+            self._files.flush(self.count)
 
     def checksum(self) -> Checksum:
-        """Of what was stored when it was last kept, or opened."""
+        """Of what was stored when it was last flushed, or opened."""
         return np.zeros(0, np.uint8) if self._files is None else self._files.checksum
 
-    def forget(self) -> None:
+    def prune(self) -> None:
         """Remove what only earlier checkpoints need; called after a checkpoint is written."""
         if self._files is not None:
-            self._files.forget(self.count)
+            self._files.prune(self.count)
 
     def close(self) -> None:
-        """Let go of the files; the rows stay readable until the object is gone."""
+        """Close the files; the rows stay readable as long as the object exists."""
         if self._files is not None:
             self._files.close()

@@ -6,18 +6,14 @@ line, and `settings` in config.json. Each field is documented under its name.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
-from difflib import get_close_matches
-from typing import Any, ClassVar, Literal, Self, TypeVar
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Self
 
-import numpy as np
-
-from mvpi._checks import check_choice, check_count, check_flag, check_number, shown
+from mvpi._checks import check_choice, check_count, check_flag, check_number
+from mvpi._settings import layer_sizes, recorded
+from mvpi._settings import make_settings as make_settings  # noqa: PLC0414 - for importers of it
+from mvpi.augmenter.occupancy import Occupancy, check_occupancy
 from mvpi.errors import InputError
-from mvpi.occupancy import Occupancy, check_occupancy
-
-Settings = TypeVar("Settings")
 
 SATURATED = 3.0
 """Outputs beyond this, before tanh, are saturated: tanh(3) = 0.995."""
@@ -25,7 +21,7 @@ SATURATED = 3.0
 
 @dataclass(frozen=True)
 class CommonSettings:
-    """What every agent can be told."""
+    """Settings of every agent."""
 
     gamma: float = 0.99
     """Discount factor, in [0, 1)."""
@@ -60,7 +56,7 @@ class CommonSettings:
         return self.gamma if getattr(self, "occupancy", None) == "discounted" else None
 
     def record(self) -> dict[str, Any]:
-        """As plain facts: what determines training, the same as in versions with fewer settings."""
+        """The settings as a JSON object, the same as in versions with fewer settings."""
         return recorded(self, self._before)
 
     @classmethod
@@ -135,6 +131,9 @@ class TD3Settings(CommonSettings):
     """With a variance budget: steps between measurements of the policy's variance."""
     budget_rate: float = 0.05
     """With a variance budget: how far a measurement moves the risk aversion."""
+    return_scale: float = 1.0
+    """With OfReturn: the size of a return. Below it, networks see the return so far in proportion,
+    beyond it by its logarithm."""
     engine: Literal["native", "jax"] = "native"
     """What makes the updates: kernels for this kind of processor, or JAX."""
 
@@ -152,12 +151,13 @@ class TD3Settings(CommonSettings):
         "actor_smoothing": 0.0,
         "engine": "native",
         "occupancy": "undiscounted",
+        "return_scale": 1.0,
         "saturation_penalty": 0.0,
     }
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._numbers("learning_rate", "budget_rate", above=0.0)
+        self._numbers("learning_rate", "budget_rate", "return_scale", above=0.0)
         self._numbers("tau", above=0.0, at_most=1.0)
         self._numbers("exploration_noise", "target_policy_noise", "target_noise_clip", at_least=0.0)
         self._numbers("actor_smoothing", "saturation_penalty", at_least=0.0)
@@ -184,7 +184,7 @@ class TD3Settings(CommonSettings):
 
 @dataclass(frozen=True)
 class StochasticSettings(CommonSettings):
-    """Settings of policies that draw their actions."""
+    """Settings of stochastic policies."""
 
     hidden: tuple[int, ...] = (64, 64)
     """Units of the hidden layers, with tanh; none: linear, on states of a finite set a table."""
@@ -231,12 +231,16 @@ class PPOSettings(StochasticSettings):
     after the end: for tasks that terminate with costs per step."""
     budget_rate: float = 0.05
     """With a variance budget: how far the variance of a rollout moves the risk aversion."""
+    return_scale: float = 1.0
+    """With OfReturn: the size of a return. Below it, networks see the return so far in proportion,
+    beyond it by its logarithm."""
 
-    _before: ClassVar[dict[str, Any]] = {"occupancy": "undiscounted"}
+    _before: ClassVar[dict[str, Any]] = {"occupancy": "undiscounted", "return_scale": 1.0}
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self._numbers("critic_learning_rate", "clip_range", "budget_rate", above=0.0)
+        self._numbers("return_scale", above=0.0)
         self._numbers_or_none("target_kl", above=0.0)
         self._numbers("gae_lambda", at_least=0.0, at_most=1.0)
         self._counts("n_steps", "batch_size", "n_epochs")
@@ -252,7 +256,7 @@ class PPOSettings(StochasticSettings):
 
 @dataclass(frozen=True)
 class TotalRewardSettings(StochasticSettings):
-    """What MVP, Tamar and Prashanth share; the defaults are the paper's."""
+    """What the baselines share; the defaults are the paper's."""
 
     gamma: float = 1.0
     """Discount factor, in [0, 1]."""
@@ -310,6 +314,41 @@ class TamarSettings(EpisodicSettings):
 
 
 @dataclass(frozen=True)
+class EpisodeBatchSettings(TotalRewardSettings):
+    """What MeanGini and CVaRPG share: they learn from batches of whole episodes."""
+
+    batch_episodes: int = 32
+    """Episodes of a batch, at least; those that end in the same step are in the same batch."""
+    n_epochs: int = 1
+    """Steps of the optimiser on a batch; beyond the first, ratios of probabilities are clipped."""
+    clip_range: float = 0.2
+    """How far probabilities may move on one batch, as a share."""
+
+    _fewest_episodes: ClassVar[int] = 2
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._counts("batch_episodes", at_least=self._fewest_episodes)
+        self._counts("n_epochs")
+        self._numbers("clip_range", above=0.0)
+
+
+@dataclass(frozen=True)
+class MeanGiniSettings(EpisodeBatchSettings):
+    """Settings of the mean-Gini policy gradient (Luo 2023)."""
+
+    n_epochs: int = 10
+    """Steps of the optimiser on a batch; beyond the first, ratios of probabilities are clipped."""
+
+    _fewest_episodes: ClassVar[int] = 3
+
+
+@dataclass(frozen=True)
+class CVaRPGSettings(EpisodeBatchSettings):
+    """Settings of the CVaR policy gradient (Tamar 2015)."""
+
+
+@dataclass(frozen=True)
 class PrashanthSettings(TotalRewardSettings):
     """Settings of the method of Prashanth 2013."""
 
@@ -339,16 +378,6 @@ class PrashanthSettings(TotalRewardSettings):
             raise InputError(f"n_envs must be even, half are perturbed, got {self.n_envs}")
 
 
-SETTINGS: dict[str, type[CommonSettings]] = {
-    "td3": TD3Settings,
-    "ppo": PPOSettings,
-    "mvp": MVPSettings,
-    "tamar": TamarSettings,
-    "prashanth": PrashanthSettings,
-}
-"""The settings of every algorithm, by its name on the command line and in files."""
-
-
 def with_preset(kind: type[CommonSettings], preset: str | None) -> dict[str, Any]:
     """What a preset of that kind of settings sets; an unknown one raises and says which there are.
 
@@ -361,30 +390,3 @@ def with_preset(kind: type[CommonSettings], preset: str | None) -> dict[str, Any
         known = ", ".join(kind.presets) or "none: this algorithm has no presets"
         raise InputError(f"unknown preset {preset!r}; known are {known}")
     return kind.presets[preset]
-
-
-def make_settings(kind: type[Settings], given: dict[str, Any]) -> Settings:
-    """Settings of that kind; an unknown name raises and says the nearest known one."""
-    known = [field.name for field in fields(kind)]  # type: ignore[arg-type]
-    for name in given:
-        if name not in known:
-            near = get_close_matches(name, known, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
-            raise InputError(f"unknown setting {name}; {hint}")
-    return kind(**given)
-
-
-def recorded(settings: Any, before: dict[str, Any]) -> dict[str, Any]:
-    """A dataclass of settings as plain facts, without those that do what they did `before`."""
-    return {k: v for k, v in asdict(settings).items() if k not in before or v != before[k]}
-
-
-def layer_sizes(hidden: Any, fewest: int = 0) -> tuple[int, ...]:
-    """The sizes of hidden layers, or an `InputError`."""
-    row = isinstance(hidden, np.ndarray) and hidden.ndim == 1
-    if not row and (isinstance(hidden, str | bytes) or not isinstance(hidden, Sequence)):
-        raise InputError(f"hidden must be a sequence like (400, 300), got {shown(hidden)}")
-    sizes = tuple(check_count(size, "each size in hidden") for size in hidden)
-    if len(sizes) < fewest:
-        raise InputError("hidden must name at least one layer")
-    return sizes

@@ -15,14 +15,14 @@ from contextlib import ExitStack
 import numpy as np
 
 from mvpi._storage.arrays import Arrays
-from mvpi.agents.parallel import EpisodicLearner, Networks, TotalRewardAgent
+from mvpi.agents.parallel_actors import EpisodicLearner, Networks, TotalRewardAgent
 from mvpi.agents.settings import TamarSettings
 
 
 def weight(g: float, j: float, v: float, risk_aversion: float, limit: float) -> float:
-    """What `log pi` of an episode with return `g` counts, if mean and variance are `j` and `v`."""
-    slope = 2.0 * max(0.0, v - limit)
-    return g - risk_aversion * slope * (g**2 - 2.0 * j * g)
+    """The weight of `log pi` of an episode with return `g`, for mean `j` and variance `v`."""
+    derivative = 2.0 * max(0.0, v - limit)
+    return g - risk_aversion * derivative * (g**2 - 2.0 * j * g)
 
 
 class TamarLearner(EpisodicLearner[TamarSettings]):

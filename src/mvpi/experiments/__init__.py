@@ -1,4 +1,4 @@
-"""What is run, and the rows that come out: on this machine, or on a Ray cluster."""
+"""Experiments: what to run, and the results on disk; on this machine or on a Ray cluster."""
 
 from mvpi.experiments.cluster import RayRunner
 from mvpi.experiments.experiment import Experiment

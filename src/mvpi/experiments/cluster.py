@@ -1,13 +1,12 @@
 """Experiments on a Ray cluster: one task each, on any node that has a free CPU.
 
-A task starts the very same worker process as `LocalRunner`, so outcomes are the same bit for bit on
-processors of the same kind. A lost node, a killed task or a killed worker is made up for by
-another, which goes on from the last checkpoint: the directory of the runs is on storage that all
-nodes share.
+A task starts the same worker process as `LocalRunner`, so outcomes are the same bit for bit on
+processors of the same kind. A lost node, a killed task or a killed worker is replaced by another,
+which resumes from the last checkpoint: the run directories are on storage that all nodes share.
 
-Ray lives in a process of its own, the driver: what it prints, the handlers it sets and the way it
-ends when the cluster is gone do not concern the process that asked. As with a worker, orders come
-on standard input, and when that is closed the driver ends, and with it, by Ray, all of its tasks.
+Ray runs in a process of its own, the driver, so that its output, its signal handlers and its exit
+when the cluster is lost do not affect the calling process. As with a worker, the order comes on
+standard input; when that is closed the driver ends, and Ray ends its tasks.
 """
 
 from __future__ import annotations
@@ -30,40 +29,41 @@ from tempfile import TemporaryDirectory, TemporaryFile
 from typing import IO, Any, TextIO, cast
 
 from mvpi._checks import check_kind
-from mvpi.errors import InputError, missing
+from mvpi._text import reason
+from mvpi.errors import InputError, MissingPackage
 from mvpi.experiments import worker
 from mvpi.experiments.experiment import Experiment
 from mvpi.experiments.runner import BUSY_WAIT, Event, begin, ended, parted
 
 LOCAL = "local"
-"""The address that stands for a Ray of our own on this machine."""
+"""The address of a Ray cluster that is started on this machine for the purpose."""
 _LOSSES = 100
-"""How often an experiment is begun again on another node when its own, or its task, is lost."""
+"""How often an experiment is restarted when its node or its task is lost."""
 _CONNECT = 20.0
-"""Seconds until a cluster has to answer; Ray itself tries for minutes."""
+"""Seconds within which a cluster has to answer; Ray itself tries for minutes."""
 _START = 120.0
-"""Seconds for a Ray of our own to start."""
-_LOOK = 0.5
-"""Seconds between two looks at the tasks."""
-_PATIENCE = 20.0
-"""Seconds the driver has to let go of the cluster before it is killed."""
+"""Seconds for a local Ray to start."""
+_POLL = 0.5
+"""Seconds between two polls of the tasks."""
+_STOP_TIMEOUT = 20.0
+"""Seconds that the driver has to disconnect from the cluster before it is killed."""
 _DRIVER = "from mvpi.experiments.cluster import drive; drive()"
 _QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # unset, Ray announces that it will change
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # unset, Ray warns of a coming change
 }
 _MINIMAL: dict[str, Any] = {"include_dashboard": False, "object_store_memory": 100 * 2**20}
-"""A Ray of our own: tasks hand over a line of text."""
+"""Options of a local Ray; tasks return a line of text, so a small object store suffices."""
 
 
 @dataclass(frozen=True)
 class _Order:
-    """What the driver is told."""
+    """The input of the driver."""
 
     address: str
     root: str
     board: str
-    """A directory under `root`, in which a task leaves a file when it begins."""
+    """A directory under `root` in which a task makes a file when it starts."""
     records: list[dict[str, Any]]
 
 
@@ -71,17 +71,17 @@ class RayRunner:
     """Runs experiments on the Ray cluster at `address`, which is as in `ray.init`.
 
     That is "auto" for the cluster this machine is part of, "host:port", or "ray://host:port" from a
-    machine outside; "local" starts a Ray on this machine for as long as it takes. The directory of
-    the runs has to be on storage that all nodes share, under the same path.
+    machine outside; "local" starts a Ray on this machine until the end. The directory of the runs
+    has to be on storage that all nodes share, under the same path.
     """
 
     def __init__(self, address: str = "auto") -> None:
         if find_spec("ray") is None:
-            raise InputError(missing("the Ray runner", "ray", "ray"))
+            raise MissingPackage("the Ray runner", "ray", "ray")
         self.address = check_kind(address, str, "address", 'a text such as "auto"')
 
     def __call__(self, experiments: Sequence[Experiment], root: Path) -> Iterator[Event]:
-        """Run them; tells when each begins and ends."""
+        """Run them; an event when each begins and ends."""
         done, others = parted(experiments, root)
         yield from (Event(e, "done") for e in done)
         if not others:
@@ -90,10 +90,10 @@ class RayRunner:
         with _board(root) as board:
             records = [e.record() for e in others]
             order = _Order(self.address, str(root), str(board), records)
-            with _driver(order) as news:
-                for line in news:
-                    index, state, reason = json.loads(line)
-                    yield Event(others[index], state, reason)
+            with _driver(order) as lines:
+                for line in lines:
+                    index, state, why = json.loads(line)
+                    yield Event(others[index], state, why)
 
 
 @contextmanager
@@ -109,14 +109,14 @@ def _board(root: Path) -> Iterator[Path]:
 
 @contextmanager
 def _driver(order: _Order) -> Iterator[Iterator[bytes]]:
-    """A driver at work, and the lines it writes; raises if it ended before its work was done."""
+    """A driver process, and the lines it writes; raises if it ended early."""
     with (
-        TemporaryFile() as words,
+        TemporaryFile() as errors,
         subprocess.Popen(
             [sys.executable, "-c", _DRIVER],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=words,
+            stderr=errors,
             bufsize=0,
             env={**os.environ, **_QUIET},
             start_new_session=True,
@@ -125,47 +125,47 @@ def _driver(order: _Order) -> Iterator[Iterator[bytes]]:
         try:
             with suppress(BrokenPipeError):
                 cast(IO[bytes], process.stdin).write((json.dumps(asdict(order)) + "\n").encode())
-            yield _lines(process, order.address, words)
+            yield _lines(process, order.address, errors)
         finally:
             process.terminate()
             with suppress(subprocess.TimeoutExpired):
-                process.wait(_PATIENCE)
+                process.wait(_STOP_TIMEOUT)
             process.kill()
 
 
-def _lines(process: subprocess.Popen[bytes], address: str, words: IO[bytes]) -> Iterator[bytes]:
+def _lines(process: subprocess.Popen[bytes], address: str, errors: IO[bytes]) -> Iterator[bytes]:
     limit = _START if address == LOCAL else _CONNECT
     timer = threading.Timer(limit, process.kill)
     timer.start()
-    news = cast(IO[bytes], process.stdout)
+    output = cast(IO[bytes], process.stdout)
     try:
-        connected = news.readline()
+        connected = output.readline()
     finally:
         timer.cancel()
-    yield from news
+    yield from output
     status = process.wait()
     if status == 0:
         return
-    reason = _last_line(words) if status > 0 else ""
+    why = _last_line(errors) if status > 0 else ""
     if connected:
-        reason = reason or f"the driver ended with status {status}"
-        raise InputError(f"lost the Ray cluster at {address!r}: {reason}; the same command goes on")
-    reason = reason or f"no answer within {limit:g} seconds"
+        why = why or f"the driver ended with status {status}"
+        raise InputError(f"lost the Ray cluster at {address!r}: {why}; the same command goes on")
+    why = why or f"no answer within {limit:g} seconds"
     raise InputError(
-        f"cannot connect to Ray at {address!r}: {reason}; is it running there? `ray start --head` "
+        f"cannot connect to Ray at {address!r}: {why}; is it running there? `ray start --head` "
         f"starts one, the address {LOCAL!r} is this machine"
     )
 
 
-def _last_line(words: IO[bytes]) -> str:
-    words.seek(0)
-    return words.read().decode(errors="replace").strip().rpartition("\n")[2]
+def _last_line(errors: IO[bytes]) -> str:
+    errors.seek(0)
+    return errors.read().decode(errors="replace").strip().rpartition("\n")[2]
 
 
 def drive() -> None:
     """The driver: hands the experiments to Ray and writes a line of JSON for every event."""
-    news = os.fdopen(os.dup(sys.stdout.fileno()), "w", buffering=1)
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what Ray prints is no news
+    output = os.fdopen(os.dup(sys.stdout.fileno()), "w", buffering=1)
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # Ray prints to standard output too
     order = _Order(**json.loads(sys.stdin.readline()))
     threading.Thread(target=_end_with_the_runner, args=(order.board,), daemon=True).start()
     import ray
@@ -174,10 +174,10 @@ def drive() -> None:
         more = _MINIMAL if order.address == LOCAL else {}
         ray.init(order.address, logging_level=logging.ERROR, log_to_driver=False, **more)
     except (OSError, RuntimeError, ValueError) as error:
-        sys.exit(" ".join(str(error).split()).rstrip("."))
+        sys.exit(reason(error).rstrip("."))
     try:
-        news.write("connected\n")
-        _watch(order, news)
+        output.write("connected\n")
+        _watch(order, output)
     finally:
         ray.shutdown()
 
@@ -188,46 +188,46 @@ def _end_with_the_runner(board: str) -> None:
     os._exit(1)
 
 
-def _watch(order: _Order, news: TextIO) -> None:
+def _watch(order: _Order, output: TextIO) -> None:
     import ray
 
-    def tell(index: int, state: str, reason: str = "") -> None:
-        news.write(json.dumps([index, state, reason]) + "\n")
+    def tell(index: int, state: str, why: str = "") -> None:
+        output.write(json.dumps([index, state, why]) + "\n")
 
     run = ray.remote(num_cpus=1, max_retries=_LOSSES, scheduling_strategy="SPREAD")(_run)
     tasks: dict[Any, int] = {}
     not_before = dict.fromkeys(range(len(order.records)), 0.0)
     begun: set[int] = set()
-    kept_waiting: set[int] = set()
+    reported_waiting: set[int] = set()
     while tasks or not_before:
         for index in [i for i, moment in not_before.items() if time.monotonic() >= moment]:
             del not_before[index]
             tasks[run.remote(order.records[index], order.root, order.board, index)] = index
         if not tasks:
-            time.sleep(_LOOK)
+            time.sleep(_POLL)
             continue
-        over, _ = ray.wait(list(tasks), timeout=_LOOK)
+        over, _ = ray.wait(list(tasks), timeout=_POLL)
         for index in {int(path.name) for path in Path(order.board).iterdir()} - begun:
             begun.add(index)
             tell(index, "running")
         for task in over:
             index = tasks.pop(task)
             try:
-                state, reason = ray.get(task)
+                state, why = ray.get(task)
             except ray.exceptions.RayError as error:
-                state, reason = "failed", str(error).strip().rpartition("\n")[2]
+                state, why = "failed", str(error).strip().rpartition("\n")[2]
             if state == "waiting":
                 not_before[index] = time.monotonic() + BUSY_WAIT
-                if index in begun | kept_waiting:  # the former wait for what a lost node left
+                if index in begun | reported_waiting:  # the former wait for the lock of a lost node
                     continue
-                kept_waiting.add(index)
-            tell(index, state, reason)
+                reported_waiting.add(index)
+            tell(index, state, why)
 
 
 def _run(record: dict[str, Any], root: str, board: str, index: int) -> tuple[str, str]:
-    """The task: an experiment in a worker process, again if that is killed; how it ended.
+    """The task: an experiment in a worker process, restarted if that is killed; how it ended.
 
-    "waiting" is to be submitted again: while another process is at it, no CPU is held.
+    "waiting" is to be submitted again: no CPU is held while another process has the lock.
     """
     if not Path(board).is_dir():
         node = os.uname().nodename

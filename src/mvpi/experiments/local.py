@@ -1,7 +1,7 @@
 """Experiments on this machine: one process each, as many at a time as there are cores.
 
-A worker is bound to a core of its own. One that is killed is started again and goes on; the
-runner itself may be killed too, its workers end with it, and the same command goes on.
+A worker is bound to a core of its own. One that is killed is started again and resumes. If the
+runner itself is killed, its workers end with it; run again, it resumes.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from mvpi.experiments import worker
 from mvpi.experiments.experiment import Experiment
 from mvpi.experiments.runner import BUSY_WAIT, Event, begin, ended, parted
 
-_LOOK = 0.2
-"""Seconds between two looks at the workers."""
-_PATIENCE = 60.0
-"""Seconds a worker has to come to a checkpoint when the runner is stopped."""
+_POLL = 0.2
+"""Seconds between two polls of the workers."""
+_STOP_TIMEOUT = 60.0
+"""Seconds that a worker has to write a checkpoint when the runner is stopped."""
 
 
 @dataclass
@@ -49,13 +49,13 @@ class LocalRunner:
         self.workers = len(self._cores) if workers is None else check_count(workers, "workers")
 
     def __call__(self, experiments: Sequence[Experiment], root: Path) -> Iterator[Event]:
-        """Run them; tells when each begins and ends."""
+        """Run them; an event when each begins and ends."""
         done, others = parted(experiments, root)
         yield from (Event(e, "done") for e in done)
         queue = deque((0.0, e) for e in others)
         free = deque(self._cores[i % len(self._cores)] for i in range(self.workers))
         kills: Counter[str] = Counter()
-        kept_waiting: set[str] = set()
+        reported_waiting: set[str] = set()
         slots: list[_Slot] = []
         try:
             while queue or slots:
@@ -71,11 +71,11 @@ class LocalRunner:
                         continue
                     if begun.state == "waiting":
                         queue.append((time.monotonic() + BUSY_WAIT, experiment))
-                        if experiment.identity in kept_waiting:
+                        if experiment.identity in reported_waiting:
                             continue
-                        kept_waiting.add(experiment.identity)
+                        reported_waiting.add(experiment.identity)
                     yield begun
-                time.sleep(_LOOK)
+                time.sleep(_POLL)
                 for slot in [s for s in slots if s.process.poll() is not None]:
                     slots.remove(slot)
                     free.append(slot.core)
@@ -94,7 +94,7 @@ def _stop(slots: list[_Slot]) -> None:
     """Ask the workers to stop at a checkpoint; those that take too long are killed."""
     for slot in slots:
         slot.process.terminate()
-    deadline = time.monotonic() + _PATIENCE
+    deadline = time.monotonic() + _STOP_TIMEOUT
     try:
         for slot in slots:
             slot.process.wait(max(0.0, deadline - time.monotonic()))

@@ -1,10 +1,11 @@
-"""What a finished run is judged by: the final episodes of its policy, in evaluation.json."""
+"""The final evaluation of a run: statistics of the last episodes of its policy, evaluation.json."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self, TypeVar
 
 import gymnasium as gym
 import numpy as np
@@ -14,8 +15,9 @@ from mvpi._checks import check_count, check_number, check_path
 from mvpi._storage.arrays import FORMAT, UNVERIFIED
 from mvpi._storage.files import read_json, record_checksum, write_json
 from mvpi._storage.run_directory import identity
+from mvpi._text import reason
 from mvpi.errors import InputError
-from mvpi.evaluation import Evaluation, OfReturns, evaluate
+from mvpi.rollout.evaluation import Evaluation, OfReturns, evaluate
 
 EPISODES_SEED = 0
 """Of the final episodes: the same start states for every run, those of `mvpi evaluate`."""
@@ -24,6 +26,41 @@ QUANTILES = 201
 _LARGEST = 1e100
 """Of returns and rewards: squares of more than this overflow."""
 _BOUNDS = {"at_least": -_LARGEST, "at_most": _LARGEST}
+
+
+class Sealed(Protocol):
+    """What a file of a run directory holds, with a checksum that names the run."""
+
+    def seal(self, directory: Path) -> tuple[str, str]:
+        """The identity of the run in a directory, and the checksum of the contents there."""
+
+
+Found = TypeVar("Found", bound=Sealed)
+
+
+def read_sealed(
+    path: Path, parse: Callable[[dict[str, Any]], Found], *, unverified: int = 0
+) -> Found | None:
+    """What `parse` makes of the JSON object in a file, its checksum verified; None without a file.
+
+    Files of earlier versions are read as well; up to format `unverified` they have no checksum. An
+    `InputError` if the file is damaged, of a newer version, or of another run.
+    """
+    if not path.exists():
+        return None
+    record = read_json(path)
+    version = record.get("format")
+    if isinstance(version, int) and version > FORMAT:
+        raise InputError(f"{path} was written by a newer mvpi; update this one")
+    try:
+        version = check_count(record.pop("format"), "format")
+        run, checksum = record.pop("run", None), record.pop("checksum", None)
+        found = parse(record)
+    except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
+        raise InputError(f"{path} is damaged: {reason(error)}") from None
+    if version > unverified and (run, checksum) != found.seal(path.parent):
+        raise InputError(f"{path} is damaged, or of another run: its checksum is another one")
+    return found
 
 
 @dataclass(frozen=True)
@@ -56,30 +93,17 @@ class Outcome(OfReturns):
 
     @classmethod
     def read(cls, directory: Path) -> Self | None:
-        """The one in a run directory; None if it was not judged yet."""
+        """The one in a run directory; None if it was not evaluated yet."""
         path = check_path(directory, "directory") / EVALUATION
-        if not path.exists():
-            return None
-        record = read_json(path)
-        version = record.get("format")
-        if isinstance(version, int) and version > FORMAT:
-            raise InputError(f"{path} was written by a newer mvpi; update this one")
-        try:
-            version = check_count(record.pop("format"), "format")
-            lists: dict[str, Any] = {
-                name: _plain(np.array(record.pop(name), np.float64))
-                for name in ("returns", "reward_quantiles")
-            }
-            run, checksum = record.pop("run", None), record.pop("checksum", None)
-            found = cls(**record, **lists)
-            found._check()
-        except KeyError as error:
-            raise InputError(f"{path} is damaged: {error} is missing") from None
-        except (TypeError, ValueError, OverflowError) as error:
-            reason = " ".join(str(error).split())[:200]
-            raise InputError(f"{path} is damaged: {reason}") from None
-        if version > UNVERIFIED and (run, checksum) != found._seal(directory):
-            raise InputError(f"{path} is damaged, or of another run: its checksum is another one")
+        return read_sealed(path, cls.of_record, unverified=UNVERIFIED)
+
+    @classmethod
+    def of_record(cls, record: Mapping[str, Any]) -> Self:
+        """The outcome whose fields a JSON object holds; checked, an error if it cannot be one."""
+        lists = ("returns", "reward_quantiles")
+        arrays = {name: _plain(np.array(record[name], np.float64)) for name in lists}
+        found = cls(**{**record, **arrays})
+        found._check()
         return found
 
     def _check(self) -> None:
@@ -97,22 +121,35 @@ class Outcome(OfReturns):
             raise InputError("reward_quantiles must not decrease")
 
     def write(self, directory: Path) -> None:
-        """Into a run directory, at once."""
-        run, checksum = self._seal(directory)
+        """Write it to a run directory, atomically."""
+        run, checksum = self.seal(directory)
         facts = {"format": FORMAT, **asdict(self), "run": run, "checksum": checksum}
         write_json(directory / EVALUATION, facts)
 
-    def _seal(self, directory: Path) -> tuple[str, str]:
+    def seal(self, directory: Path) -> tuple[str, str]:
         """The identity of the run in a directory, and the checksum of what is found there."""
         run = identity(directory)
         return run, record_checksum({**asdict(self), "run": run})
 
 
 def judge(agent: Any, episodes: int = 100) -> Outcome:
-    """What the final episodes of an agent say."""
-    env: gym.Env[Any, Any] = agent.source.evaluation()
+    """Run the final episodes of an agent, in its own environment."""
+    env: gym.Env[Any, Any] = agent.env_factory.evaluation()
     seen = evaluate(agent, lambda: env, episodes, EPISODES_SEED)
     return Outcome.of(agent.steps, seen, share_in_zone(env))
+
+
+def judge_run(directory: Path, episodes: int) -> Outcome:
+    """Run the final episodes of the policy in a run directory; nothing is written.
+
+    An `InputError` if the run names no environment that can be made.
+    """
+    from mvpi.agents.loading import load
+
+    agent = load(directory)
+    if agent.env_factory is None:
+        raise InputError("it names no environment this program can make")
+    return judge(agent, episodes)
 
 
 def share_in_zone(env: gym.Env[Any, Any]) -> float | None:

@@ -1,4 +1,4 @@
-"""What runners have in common: they take experiments and tell what becomes of each."""
+"""The interface of runners, and what they share: starting workers and reading how they ended."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from mvpi.experiments.experiment import LOG, Experiment
 State = Literal["running", "waiting", "done", "failed"]
 
 ATTEMPTS = 5
-"""How often an experiment is begun, each time where it was, when its process is always killed."""
-AT_IT = "another process is at it"
+"""How often an experiment is started or resumed if its process is killed every time."""
+LOCKED = "locked by another process"
 BUSY_WAIT = 5.0
-"""Seconds until an experiment that another process is at is tried again."""
+"""Seconds until an experiment that is locked by another process is tried again."""
 
 
 @dataclass(frozen=True)
 class Event:
-    """News of one experiment; `reason` says in one line why it failed or has to wait."""
+    """A change of state of one experiment; `reason` says in one line why it failed or waits."""
 
     experiment: Experiment
     state: State
@@ -37,17 +37,18 @@ class Event:
 class Runner(Protocol):
     """Runs experiments under `root`, in any order and side by side.
 
-    Every experiment ends as "done" or "failed", once; a failure does not stop the others. Closing
-    the iterator stops those that are running; asked again, they go on.
+    Experiments that are finished already are "done" first. Every experiment ends as "done" or
+    "failed", once; a failure does not stop the others. Closing the iterator stops those that are
+    running; run again, they resume.
     """
 
     def __call__(self, experiments: Sequence[Experiment], root: Path) -> Iterator[Event]: ...
 
 
 def finished(experiments: Sequence[Experiment], root: Path) -> Iterator[Experiment]:
-    """Those of the experiments that nothing is left to do of."""
+    """The experiments that are finished."""
     for experiment in experiments:
-        # An outcome that cannot be read is no reason to stop here: its worker will say so.
+        # Of an outcome that cannot be read the worker reports the error.
         with suppress(InputError, OSError):
             if experiment.finished(root):
                 yield experiment
@@ -66,14 +67,14 @@ def parted(
 def begin(
     experiment: Experiment, root: Path, core: int | None = None
 ) -> subprocess.Popen[bytes] | Event:
-    """Start its process; or what is to be told of it without one.
+    """Start its worker process; or the event to report where none is started.
 
-    That is "waiting" while another process is at it, "done" if that one has finished, and "failed"
-    if no process can be started.
+    That is "waiting" while it is locked by another process, "done" if that one has finished it, and
+    "failed" if no process can be started.
     """
     try:
         if experiment.busy(root):
-            return Event(experiment, "waiting", AT_IT)
+            return Event(experiment, "waiting", LOCKED)
         if any(finished([experiment], root)):
             return Event(experiment, "done")
         return worker.start(experiment, root, core)
@@ -82,16 +83,16 @@ def begin(
 
 
 def ended(experiment: Experiment, status: int, root: Path, kills: Counter[str]) -> Event:
-    """What the exit status of its worker means; "waiting" is to be begun again.
+    """What the exit status of its worker means; "waiting" is to be started again.
 
-    `kills` counts how often its process was killed, of all experiments of a runner.
+    `kills` counts how often processes were killed, by the name of their experiment.
     """
     if status == 0:
         return Event(experiment, "done")
     if status == worker.BUSY:
-        return Event(experiment, "waiting", AT_IT)
+        return Event(experiment, "waiting", LOCKED)
     if status > 0 and status != worker.STOPPED:
-        return Event(experiment, "failed", last_words(experiment, root))
+        return Event(experiment, "failed", last_log_line(experiment, root))
     kills[experiment.name] += 1
     reason = f"its process was ended by {_signal(status)}"
     if kills[experiment.name] < ATTEMPTS:
@@ -108,7 +109,7 @@ def _signal(status: int) -> str:
         return f"signal {number}"
 
 
-def last_words(experiment: Experiment, root: Path) -> str:
+def last_log_line(experiment: Experiment, root: Path) -> str:
     """The last line of the experiment's log."""
     log = root / experiment.name / LOG
     lines = read_bytes(log).decode(errors="replace").split("\n") if log.exists() else []

@@ -1,10 +1,9 @@
-"""One experiment in a process of its own.
+"""A worker: one experiment in a process of its own.
 
-The experiment is a line of JSON on standard input, which stays open as long as somebody waits for
-the outcome: when the other end is gone, killed or not, this process ends at once. Nothing is lost,
-the run directory survives any kill. Runners on one machine and on a cluster start the very same
-process, bound to one thread, so that their outcomes are the same bit for bit on processors of the
-same kind.
+The experiment is a line of JSON on standard input, which stays open as long as the runner waits for
+the outcome: when the other end is closed, also by a kill, this process ends at once. The run
+directory survives any kill. All runners start the same process with one thread, so that outcomes
+are the same bit for bit on processors of the same kind.
 """
 
 from __future__ import annotations
@@ -23,21 +22,21 @@ from mvpi.errors import Divergence, EnvironmentFailure, InputError
 from mvpi.experiments.experiment import LOG, Busy, Experiment
 
 BUSY = 75
-"""Exit status while another process is at the experiment."""
+"""Exit status if the experiment is locked by another process."""
 STOPPED = 128 + signal.SIGINT
-"""Exit status after it was asked to stop, and did, at a checkpoint."""
+"""Exit status after it stopped at a checkpoint on request."""
 _WORK = "from mvpi.experiments.worker import main; raise SystemExit(main())"
 _SAME_BITS = {
     **dict.fromkeys(("NPROC", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
     "NUMBA_NUM_THREADS": "1",
     "JAX_PLATFORMS": "cpu",
 }
-"""The first is read by XLA, which JAX runs on. A matrix product on two threads has other bits, and
-one on a graphics card too. Ours do not, but a worker has one core."""
+"""One thread and no graphics card: a matrix product on two threads, or on a GPU, has other bits.
+NPROC is read by XLA, which JAX runs on."""
 
 
 def start(experiment: Experiment, root: Path, core: int | None = None) -> subprocess.Popen[bytes]:
-    """Begin the experiment; what it prints goes to its log. `core` is the only one it uses."""
+    """Start a process that runs the experiment on one core; its output goes to the log."""
     directory = root / experiment.name
     directory.mkdir(parents=True, exist_ok=True)
     with files.open_file(directory / LOG, "a") as log:
@@ -48,18 +47,18 @@ def start(experiment: Experiment, root: Path, core: int | None = None) -> subpro
             stderr=log,
             bufsize=0,
             env={**os.environ, **_SAME_BITS},
-            start_new_session=True,  # Ctrl-C is for the runner, which tells its workers
+            start_new_session=True,  # Ctrl-C is for the runner, which stops its workers
         )
     if core is not None and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(process.pid, {core})
     if process.stdin is not None:
-        with suppress(BrokenPipeError):  # killed so soon: its exit status says so
+        with suppress(BrokenPipeError):  # killed already: its exit status says so
             process.stdin.write((json.dumps(experiment.record()) + "\n").encode())
     return process
 
 
 def release(process: subprocess.Popen[bytes]) -> None:
-    """Let go of a worker; one that is still running ends."""
+    """Close the pipe to a worker; one that is still running ends."""
     if process.stdin is not None:
         process.stdin.close()
 

@@ -1,5 +1,7 @@
 """Learning from a data set: transitions whose behaviour policy is unknown."""
 
+from mvpi.offline._lstd_dual import policy_dual
+from mvpi.offline._policy_dual import PolicyDual
 from mvpi.offline.dataset import Batch, Dataset
 from mvpi.offline.density_ratio import (
     CoverageWarning,
@@ -12,7 +14,6 @@ from mvpi.offline.density_ratio import (
 from mvpi.offline.evaluation import OfflineEvaluation, evaluate
 from mvpi.offline.fitted_q import fitted_q_mean
 from mvpi.offline.learn import Iteration, learn, learn_finite
-from mvpi.offline.policy_dual import PolicyDual, policy_dual
 from mvpi.offline.relabel import relabel
 
 __all__ = [

@@ -4,7 +4,9 @@
 
 Row `i` says: at `observations[i]` the action `actions[i]` was taken, `rewards[i]` received and
 `next_observations[i]` seen; `terminations[i]` says whether the episode was over there (a time limit
-is no termination). `starts` are observations at which episodes start. In a finite problem states
+is no termination, and may be said in `truncations`). Rows are in order if those of an episode
+follow each other; only the risk of the return needs that (`mvpi.offline._episodes`). `starts` are
+observations at which episodes start. In a finite problem states
 and actions are whole numbers from 0 on; otherwise observations are vectors of floats, and actions
 vectors of floats or whole numbers. What is known of the environment may be said as well: how many
 states and actions it has, what it calls the first ones, and the bounds of its actions.
@@ -23,9 +25,9 @@ import numpy as np
 import numpy.typing as npt
 
 from mvpi._checks import check_count, check_kind, check_path, plain_array
+from mvpi._storage.npz import read_npz, write_npz
 from mvpi.errors import InputError
-from mvpi.npz import read_npz, write_npz
-from mvpi.offline.columns import (
+from mvpi.offline._column_checks import (
     Anything,
     as_column,
     bound,
@@ -58,8 +60,8 @@ _COLUMNS = (
     "terminations",
     "starts",
 )
-_FACTS = ("n_states", "n_actions", "first_state", "first_action", "low", "high")
-"""What may be said of the environment."""
+_FACTS = ("n_states", "n_actions", "first_state", "first_action", "low", "high", "truncations")
+"""What may be said of the environment, and of time limits."""
 
 
 def check_data(data: Any) -> Dataset:
@@ -92,9 +94,11 @@ class Dataset:
         starts: `(M,)` or `(M, d)`, observations at which episodes start, each as likely.
         n_states, n_actions: how many there are; left out, one more than the largest in the data.
         first_state, first_action: what the environment calls state 0 and action 0. A policy that
-            is a table is numbered from 0, as the data are; one that is asked is asked, and
-            answers, in the numbers of the environment.
+            is a table is numbered from 0, as the data are; one with `predict`, or a function, takes
+            and returns the numbers of the environment.
         low, high: bounds of the actions in the environment, numbers or one per dimension.
+        truncations: `(N,)` booleans: the episode was cut after this transition, by a time limit.
+            Left out, an episode is taken to be cut where the next row begins elsewhere.
 
     >>> data = Dataset(
     ...     observations=[0, 1, 0],
@@ -128,6 +132,8 @@ class Dataset:
     """The smallest action in every dimension; None if it is not known."""
     high: Anything | None
     """The largest action in every dimension; None if it is not known."""
+    truncations: Booleans | None
+    """Where time limits cut episodes; None if it is not known."""
 
     def __init__(
         self,
@@ -144,6 +150,7 @@ class Dataset:
         first_action: int = 0,
         low: npt.ArrayLike | None = None,
         high: npt.ArrayLike | None = None,
+        truncations: npt.ArrayLike | None = None,
     ) -> None:
         self.observations = as_column(observations, "observations")
         self.actions = as_column(actions, "actions")
@@ -151,6 +158,7 @@ class Dataset:
         self.next_observations = as_column(next_observations, "next_observations")
         self.terminations = as_column(terminations, "terminations")
         self.starts = as_column(starts, "starts")
+        self.truncations = None if truncations is None else as_column(truncations, "truncations")
         self._check_forms()
         self._check_values()
         self.n_states = _number(n_states, self._states_seen(), "n_states")
@@ -172,9 +180,9 @@ class Dataset:
         Its spaces must be a flat Box or Discrete. They say how many states and actions there are,
         what the first ones are called, and the bounds of actions if these are finite.
         """
-        from mvpi.offline.sources import read_minari
+        from mvpi.offline._sources import read_minari
 
-        return read_minari(dataset)
+        return cls(**read_minari(dataset))
 
     @classmethod
     def from_run(cls, directory: str | PathLike[str]) -> Dataset:
@@ -184,9 +192,9 @@ class Dataset:
         Where an observation is not the one that the transition before led to, an episode is taken
         to start.
         """
-        from mvpi.offline.sources import read_run
+        from mvpi.offline._sources import read_run
 
-        return read_run(check_path(directory, "directory"))
+        return cls(**read_run(check_path(directory, "directory")))
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Dataset:
@@ -281,12 +289,13 @@ class Dataset:
             )
         if self.rewards.dtype.kind not in "iuf" or self.rewards.ndim != 1:
             raise InputError(f"rewards must be (N,) numbers, got {form(self.rewards)}")
-        if self.terminations.dtype != np.bool_ or self.terminations.ndim != 1:
-            hint = "; use terminations.astype(bool)" if self.terminations.ndim == 1 else ""
-            raise InputError(
-                f"terminations must be (N,) booleans, got {form(self.terminations)}{hint}"
-            )
-        for name in ("actions", "rewards", "next_observations", "terminations"):
+        flags = ["terminations"] if self.truncations is None else ["terminations", "truncations"]
+        for name in flags:
+            over = getattr(self, name)
+            if over.dtype != np.bool_ or over.ndim != 1:
+                hint = f"; use {name}.astype(bool)" if over.ndim == 1 else ""
+                raise InputError(f"{name} must be (N,) booleans, got {form(over)}{hint}")
+        for name in ("actions", "rewards", "next_observations", *flags):
             there = len(getattr(self, name))
             if there != len(s):
                 raise InputError(

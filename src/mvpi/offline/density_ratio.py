@@ -3,8 +3,9 @@
     ratio(s, a) = d_policy(s, a) / d_data(s, a)
 
 `d_policy` is the policy's normalised discounted occupancy over the steps of its episodes, at
-discount 1 its stationary distribution with finished episodes starting anew. Weighted by the ratio,
-the rewards of the data are distributed as those of the policy; `y` of Algorithm 2 is their dual.
+discount 1 its stationary distribution with a start after the end of an episode. Weighted by the
+ratio, the rewards of the data are distributed as those of the policy; `y` of Algorithm 2 is their
+dual.
 
     density_ratio(data, policy, discount)     a ratio per row, with mean 1
     DensityRatio(data, discount)              the same step by step, for policies that change
@@ -24,14 +25,14 @@ import numpy as np
 import numpy.typing as npt
 
 from mvpi._checks import check_choice, check_count, check_number, real_array
-from mvpi.agents.settings import layer_sizes
+from mvpi._settings import layer_sizes
+from mvpi._types import Array
 from mvpi.errors import Divergence, InputError, warn
+from mvpi.offline._state_action_pairs import Features, FinitePairs, PairBatch, Pairs, VectorPairs
 from mvpi.offline.dataset import Dataset, check_data
-from mvpi.offline.pairs import Features, FinitePairs, PairBatch, Pairs, VectorPairs
 from mvpi.risk import Risk, as_risk
 from mvpi.stats import distribution
 
-Array = npt.NDArray[np.float64]
 Method = Literal["gradient-dice", "dual-dice", "gen-dice", "exact"]
 Optimizer = Literal["extragradient", "sgd", "adam"]
 
@@ -205,7 +206,7 @@ class DensityRatio:
     def lack(self, policy: Any) -> float:
         """The share of the policy's steps that the data, if finite, have no transitions for.
 
-        It starts anew after these, and after the end of episodes.
+        After these, and after the end of episodes, the next step is at a start.
         """
         if not isinstance(self._pairs, FinitePairs):
             return 0.0
@@ -241,7 +242,9 @@ class DensityRatio:
             return self.learning_rate
         from mvpi.offline import dice
 
-        return self.learning_rate / float(dice.strength(self.state.players, batch, self._settings))
+        return self.learning_rate / float(
+            dice.coupling_norm(self.state.players, batch, self._settings)
+        )
 
 
 def weighted_dual(data: Dataset, ratio: npt.ArrayLike, risk: Risk | float) -> WeightedDual:
@@ -273,10 +276,10 @@ def effective_size(ratio: npt.ArrayLike) -> float:
 
 def exact_ratio(batch: PairBatch, discount: float) -> Array:
     """The ratio for every numbered pair, when transitions are as frequent as in the data."""
-    from mvpi.offline.pair_chain import PairChain
+    from mvpi.offline._state_action_chain import PairChain
 
     chain = PairChain(batch, discount)
-    ratio: Array = chain.occupancy()[:-1] / chain.share
+    ratio: Array = chain.occupancy() / chain.share
     return ratio
 
 

@@ -1,19 +1,19 @@
 """Density ratios as saddle points: GradientDICE, DualDICE and GenDICE, compiled.
 
-The ratio `tau` of a policy's occupancy to the data is the one for which as much flows into every
-pair as is there. Weighed by a critic `f`, what is missing is
+The ratio `tau` of a policy's occupancy to the data solves the Bellman flow equations: the flow into
+every pair is its own weight. The residual, tested with a function `f`, the critic, is
 
     flow(tau, f) = (1 - gamma) E_start[f(s0, a0)] + E_data[tau(s, a) (gamma f(s', a') - f(s, a))]
 
-which is 0 for every `f` at the true ratio. The methods search a saddle point, least in `tau` and
-largest in `f` (and in the number `eta`, which holds the mean of `tau` at 1):
+which is 0 for every `f` at the true ratio. The methods search a saddle point, the minimum in `tau`
+and the maximum in `f` (and in the number `eta`, which holds the mean of `tau` at 1):
 
     gradient-dice (Zhang 2020)      flow - E[f^2] / 2      + penalty (eta (E[tau] - 1) - eta^2 / 2)
     gen-dice (Zhang R. 2020)        flow - E[tau f^2] / 4  + penalty (eta (E[tau] - 1) - eta^2 / 2)
     dual-dice (Nachum 2019)         flow + E[tau^2] / 2
 
 DualDICE is usually written with the sign of everything turned. GenDICE needs `tau >= 0` and takes
-the square of a function. An episode that is over starts anew: `f(s', a')` is then `f` at a start.
+the square of a function. After the end of an episode `f(s', a')` is `f` at a start.
 """
 
 from __future__ import annotations
@@ -25,17 +25,15 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpy.typing as npt
 import optax
 
 from mvpi.agents.networks import MLP
-from mvpi.offline.pairs import PairBatch
+from mvpi.offline._state_action_pairs import PairBatch
 
 Method = Literal["gradient-dice", "dual-dice", "gen-dice"]
 Optimizer = Literal["extragradient", "sgd", "adam"]
-Vector = npt.NDArray[np.float32]
 
-_POWER_STEPS = 30
+_POWER_ITERATIONS = 30
 
 
 class Table(eqx.Module):
@@ -69,7 +67,7 @@ Function = Table | Linear | Network
 
 
 class Players(eqx.Module):
-    """The two functions and the number that meet at the saddle."""
+    """The variables of the saddle-point problem."""
 
     ratio: Function
     critic: Function
@@ -84,7 +82,7 @@ class State(eqx.Module):
 
 
 class Rules(NamedTuple):
-    """What an update is: a part of the compiled program."""
+    """Method and optimizer: static arguments of the compiled updates."""
 
     method: Method
     optimizer: Optimizer
@@ -153,21 +151,21 @@ def saddle(players: Players, batch: PairBatch, settings: Settings, method: Metho
 
 
 def losses(players: Players, batch: PairBatch, settings: Settings, method: Method) -> Players:
-    """The gradient that every player descends: critic and eta want the opposite of the ratio."""
-    slope = jax.grad(saddle)(players, batch, settings, method)
-    return Players(slope.ratio, *jax.tree.map(jnp.negative, (slope.critic, slope.eta)))
+    """The gradients to descend: the ratio minimises, critic and eta maximise."""
+    gradient = jax.grad(saddle)(players, batch, settings, method)
+    return Players(gradient.ratio, *jax.tree.map(jnp.negative, (gradient.critic, gradient.eta)))
 
 
 @jax.jit
-def strength(players: Players, batch: PairBatch, settings: Settings) -> jax.Array:
-    """How strongly players pull on each other: the norm of what couples them, in the metric.
+def coupling_norm(players: Players, batch: PairBatch, settings: Settings) -> jax.Array:
+    """The norm of the operator that couples ratio and critic, in the metric, by the power method.
 
-    Found by the power method. Extragradient steps below one over it are safe.
+    Extragradient steps with a rate below one over it converge.
     """
 
     discount, metric = settings.discount, settings.metric
 
-    def there_and_back(critic: Function, _: None) -> tuple[Function, jax.Array]:
+    def power_step(critic: Function, _: None) -> tuple[Function, jax.Array]:
         def on_ratio(other: Function) -> jax.Array:
             return transport(other(batch.x), critic, batch, discount)
 
@@ -176,16 +174,16 @@ def strength(players: Players, batch: PairBatch, settings: Settings) -> jax.Arra
         def on_critic(other: Function) -> jax.Array:
             return transport(tau(batch.x), other, batch, discount)
 
-        pulled = _times(metric, jax.grad(on_critic)(critic))
-        size = jnp.sqrt(sum(jnp.sum(leaf**2 / metric) for leaf in jax.tree.leaves(pulled)))
-        # Where nothing couples them, as in a single pair that leads to itself, there is no pull.
-        return _times(1.0 / jnp.where(size > 0.0, size, 1.0), pulled), size
+        image = _times(metric, jax.grad(on_critic)(critic))
+        size = jnp.sqrt(sum(jnp.sum(leaf**2 / metric) for leaf in jax.tree.leaves(image)))
+        # The operator may be 0: a single pair that leads to itself.
+        return _times(1.0 / jnp.where(size > 0.0, size, 1.0), image), size
 
-    def uneven(leaf: jax.Array) -> jax.Array:
+    def initial(leaf: jax.Array) -> jax.Array:
         return 1.5 + jnp.cos(jnp.arange(leaf.size, dtype=jnp.float32))
 
-    first = jax.tree.map(uneven, players.critic)
-    _, sizes = jax.lax.scan(there_and_back, first, None, length=_POWER_STEPS)
+    first = jax.tree.map(initial, players.critic)
+    _, sizes = jax.lax.scan(power_step, first, None, length=_POWER_ITERATIONS)
     return jnp.sqrt(sizes[-1] + settings.penalty**2)
 
 
@@ -194,20 +192,20 @@ def step(
 ) -> State:
     """One update of all players at once."""
     players, method, metric = state.players, rules.method, settings.metric
-    slope = losses(players, batch, settings, method)
+    gradient = losses(players, batch, settings, method)
     match rules.optimizer:
         case "adam":
-            move, optimizer = optax.scale_by_adam().update(slope, state.optimizer)
+            move, optimizer = optax.scale_by_adam().update(gradient, state.optimizer)
             return State(_moved(players, move, rate), optimizer)
         case "sgd":
-            return State(_moved(players, slope, rate), state.optimizer)
+            return State(_moved(players, gradient, rate), state.optimizer)
         case "extragradient":
             if method == "gen-dice":  # the square, and the critic's curvature, grow with tau
                 largest = jnp.max(ratio(players.ratio, batch.x, method))
                 rate = rate / (2.0 * jnp.sqrt(largest) + 0.5 * rate * largest + 1e-6)
-            ahead = _moved(players, _scaled(slope, metric), rate)
-            slope = losses(ahead, batch, settings, method)
-            return State(_moved(players, _scaled(slope, metric), rate), state.optimizer)
+            ahead = _moved(players, _scaled(gradient, metric), rate)
+            gradient = losses(ahead, batch, settings, method)
+            return State(_moved(players, _scaled(gradient, metric), rate), state.optimizer)
 
 
 @partial(jax.jit, static_argnames="rules", donate_argnames="state")
@@ -242,8 +240,8 @@ def ratios(function: Function, x: jax.Array, method: Method) -> jax.Array:
     return ratio(function, x, method)
 
 
-def _scaled(slope: Players, metric: jax.Array) -> Players:
-    return Players(_times(metric, slope.ratio), _times(metric, slope.critic), slope.eta)
+def _scaled(gradient: Players, metric: jax.Array) -> Players:
+    return Players(_times(metric, gradient.ratio), _times(metric, gradient.critic), gradient.eta)
 
 
 def _times(factor: jax.Array, function: Function) -> Any:

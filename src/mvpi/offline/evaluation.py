@@ -8,15 +8,15 @@ stands `fitted_q_mean`, the same mean from action values: where the two differ b
 neither.
 
 Intervals are of the Bayesian bootstrap (Rubin 1981): what was drawn independently gets random
-weights, and the statistic is computed anew. Unlike draws with replacement these never lose the
+weights, and the statistic is computed again. Unlike draws with replacement these never lose the
 only transition of a kind, without which a policy's occupancy would be unknown. What the weights
 are given to depends on the data:
 
-    finite          to single transitions and to starts, and the ratio is computed anew in closed
+    finite          to single transitions and to starts, and the ratio is computed again in closed
                     form, whatever the method: the interval covers what data of this size leave
                     open, that of the ratio included. Transitions of one episode count as
                     independent, for given its state and action each of them is.
-    vectors,        to whole episodes, and the ratio stays: the interval covers the luck of these
+    vectors,        to whole episodes, and the ratio stays: the interval covers the sampling of
     or features     episodes, but not how far the estimated ratio is off. It is too narrow where
                     the ratio is poor; compare with `fitted_q_mean` and other methods or seeds.
 """
@@ -34,14 +34,14 @@ import numpy.typing as npt
 
 from mvpi import stats
 from mvpi._checks import check_count, check_number
-from mvpi.offline.blocks import episode_blocks
+from mvpi._types import Array
+from mvpi.offline._episodes import episode_blocks
+from mvpi.offline._state_action_pairs import FinitePairs
 from mvpi.offline.dataset import Dataset, check_data
 from mvpi.offline.density_ratio import Method, density_ratio, effective_size, exact_ratio
 from mvpi.offline.fitted_q import fitted_q_mean
-from mvpi.offline.pairs import FinitePairs
 from mvpi.risk import Risk, as_risk
 
-Array = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
 Interval = tuple[float, float]
 Statistic = Callable[[Array, Array], float]

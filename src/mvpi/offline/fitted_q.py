@@ -22,13 +22,13 @@ import numpy as np
 import numpy.typing as npt
 
 from mvpi._checks import check_count, check_number
-from mvpi.agents.settings import layer_sizes
+from mvpi._settings import layer_sizes
+from mvpi._types import Array
 from mvpi.errors import Divergence, InputError
+from mvpi.offline._state_action_pairs import Acting, Features, FinitePairs, Pairs, VectorPairs
 from mvpi.offline.dataset import Dataset, check_data
-from mvpi.offline.pairs import Acting, Features, FinitePairs, Pairs, VectorPairs
 from mvpi.stats import mean, variance
 
-Array = npt.NDArray[np.float64]
 Anything = npt.NDArray[Any]
 
 _STEPS = 10_000
@@ -103,9 +103,11 @@ class Task(NamedTuple):
 
 
 def _of_table(task: Task, pairs: FinitePairs, policy: Any) -> float:
-    """Ended episodes start anew, which makes the divisor `1 / (1 - gamma)` and leaves the quotient
-    as it is."""
-    from mvpi.offline.pair_chain import PairChain
+    """In closed form, with a start after the end of every episode.
+
+    That makes the divisor `1 / (1 - gamma)`, and leaves the quotient as it is.
+    """
+    from mvpi.offline._state_action_chain import PairChain
 
     place = np.concatenate(list(pairs.rows()))
     rewards = np.bincount(place, task.scaled(task.data.rewards)) / np.bincount(place)

@@ -1,58 +1,46 @@
-"""Off-line mean-variance policy iteration (the paper's Algorithm 2); here for finite problems.
+"""Risk-averse policies from data: the certified optimum for finite data, TD3+BC for vectors.
 
-    repeat:
-        evaluate    the occupancy of the policy; y = dual of the rewards weighted by it
-        augment     r <- augment(r, y)                  (mean-variance: r - lam r^2 + 2 lam r y)
-        value       q of the policy, for these rewards
-        improve     theta along the advantages  q(s, a) - v(s)
-
-The policy is a softmax over the actions that the data have in a state; what they lack is not taken.
-The gradient, `E_policy[grad log pi(a | s) q(s, a)]`, is the advantage times how often the policy
-does it. `learn_finite` leaves that factor out, or else what is hardly done would hardly be learned
-(the natural gradient; Kakade 2001). It computes occupancy and q exactly for the transitions as they
-are counted in the data, and takes steps that make the objective better, until none does. A finished
-episode is reward 0 for ever, as in `mvpi.MDP`; at discount 1 it starts anew. The same loop with
-sampled updates, as it was published, is `mvpi.offline.published`; with networks, `td3_bc`.
+Finite data are a finite MDP, in which every outcome is as likely as it is counted in the data
+(`mvpi.offline._empirical_mdp`). `learn_finite` hands it to `mvpi.optimize`, which finds the best
+of all policies that keep to the actions of the data, and an upper bound that proves it. The same
+problem with sampled updates, the paper's Algorithm 2 as it was published, is
+`mvpi.offline.published`; Algorithm 2 with networks is `mvpi.offline.td3_bc`.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from mvpi._checks import check_callback, check_count, check_number
+from mvpi._types import Array
 from mvpi.errors import InputError, NoConvergence
-from mvpi.offline.budget import within_budget
 from mvpi.offline.dataset import Dataset, check_data
 from mvpi.offline.density_ratio import DensityRatio, effective_size, warn_if_hardly_covered
-from mvpi.offline.pairs import FinitePairs
-from mvpi.risk import Risk, VarianceBudget, as_risk
+from mvpi.risk import MeanVariance, Risk, as_risk, range_of
 
 if TYPE_CHECKING:
-    from mvpi.offline.pair_chain import PairChain
-
-Array = npt.NDArray[np.float64]
-
-_LARGEST_STEP, _SMALLEST_STEP = 4.0, 1e-3
-"""How far one improvement moves the logit that moves most."""
-_NOISE = 1e-10
-"""Advantages below this share of the values are rounding errors."""
+    from mvpi.tabular.mdp import MDP
+    from mvpi.tabular.solution import Solution
 
 
 @dataclass(frozen=True)
 class Iteration:
-    """What one round of the loop saw, before it improved the policy."""
+    """A policy for finite data, and how good it is for the transitions counted there."""
 
     policy: Array
+    """`(S, A)` probabilities."""
     y: float
     value: float
-    """The risk measure of the policy's rewards: it never decreases."""
+    """The risk measure of the policy's rewards; for a `VarianceBudget` the mean."""
     effective_size: float
+    """As many rewards of the policy itself would be as informative as the data."""
+    upper_bound: float = math.inf
+    """No policy has a larger `value`; infinite where nothing was proved."""
 
 
 OnIteration = Callable[[Iteration], Any]
@@ -80,201 +68,131 @@ def learn_finite(
     discount: float,
     *,
     y: float | None = None,
+    horizon: int | None = None,
     iterations: int = 1_000,
     tolerance: float = 1e-9,
     on_iteration: OnIteration | None = None,
-) -> Array:
-    """A risk-averse policy from finite data: `(S, A)` probabilities.
+) -> Any:
+    """The best policy for finite data: `(S, A)` probabilities.
 
-    It starts from the uniform policy and climbs to a local optimum of the risk measure, for the
-    transitions as they are counted in the data, until no action is better by `tolerance` of the
-    value. Below discount 1 a finished episode is reward 0 for ever; at discount 1, which means the
-    average reward, it starts anew. So it does where the data lack what comes next. A state of which
-    the data have no action keeps the uniform policy. For a `VarianceBudget` the answer is a mixture
-    of two policies where that uses up the limit. With a given `y` it climbs to the optimum of
-    `E[y + u(R - y)]`, which is risk-neutral in the augmented reward. `on_iteration` is called with
-    every `Iteration`; of a budget, with those of the risk-neutral problems that it takes. Warns
-    with `CoverageWarning` when the data hardly cover the policy.
+    With a `RiskRange` it is a `PolicyRange`, the whole exact frontier of the data; with `OfReturn`
+    a `mvpi.tabular.ReturnPolicy`, which looks at the time and the return so far.
+
+    It is the global optimum of the risk measure for the transitions as they are counted in the
+    data, over all policies that take only actions which the data have. Below discount 1 a finished
+    episode is reward 0 for ever; at discount 1, which means the average reward, the next step is at
+    a start. So it is where the data lack what comes next. A state of which the data have no action
+    keeps the uniform policy, and so does one that no policy reaches, over the actions it has.
+
+    Args:
+        data: states and actions are whole numbers.
+        risk: any risk measure, or a number for `MeanVariance`. For a `VarianceBudget` the answer
+            is a mixture of two policies where that uses up the limit.
+        discount: in [0, 1].
+        y: the number in the augmented reward, where it is known: the answer is then the optimum of
+            `E[y + u(R - y)]`, which is risk-neutral in the augmented reward.
+        horizon: with `OfReturn`, the number of steps whose return counts; the return is the sum of
+            `discount^t r_t`. It is over where an episode ends, or the data end in a state.
+        iterations: how many risk-neutral problems `mvpi.optimize` may solve.
+        tolerance: the gap between the value and its upper bound at which to stop, as in
+            `mvpi.optimize`: a share of half the range of the rewards that a risk-neutral policy is
+            paid.
+        on_iteration: called with an `Iteration` for the uniform policy, and with one for the
+            answer, which has the upper bound.
+
+    Raises `NoConvergence` if the gap is not closed to ten times the tolerance, or not within the
+    iterations. Warns with `CoverageWarning` when the data hardly cover the policy.
 
     >>> states, actions, following = [0, 0, 1, 0, 2], [0, 0, 0, 1, 0], [1, 2, 0, 0, 0]
     >>> columns = (np.repeat(x, 20) for x in (states, actions, [0, 0, 6, 1, 0], following))
     >>> data = Dataset(*columns, terminations=np.zeros(100, bool), starts=[0])
-    >>> learn_finite(data, risk=0.0, discount=0.9)[0].round(3)
+    >>> learn_finite(data, risk=0.0, discount=0.9)[0]
     array([1., 0.])
-    >>> learn_finite(data, risk=2.0, discount=0.9)[0].round(3)
+    >>> learn_finite(data, risk=2.0, discount=0.9)[0]
     array([0., 1.])
     """
-    check_data(data)
-    measure = at_given_y(as_risk(risk), y)
+    if check_data(data).n_states is None:
+        raise InputError(
+            f"learn_finite needs whole numbers for states and actions, got {data}; for vectors "
+            "there is learn_continuous"
+        )
+    measure, y = as_risk(risk), check_y(risk, y)
     discount = check_number(discount, "discount", at_least=0.0, at_most=1.0)
     iterations = check_count(iterations, "iterations")
     tolerance = check_number(tolerance, "tolerance", at_least=0.0)
     check_callback(on_iteration, "on_iteration")
-    model = Model(data, discount)
-    climb = partial(
-        _climbed, model, iterations=iterations, tolerance=tolerance, on_iteration=on_iteration
-    )
-    if isinstance(measure, VarianceBudget):
-        policy = within_budget(model, measure.limit, climb)
-    else:
-        policy = climb(measure).policy
-    warn_if_hardly_covered(DensityRatio(data, discount, "exact").update(policy, 0), policy)
+    known = range_of(measure)
+    if measure.of_return or (known is not None and known.low < known.high) or horizon is not None:
+        for name, value in (("y", y), ("on_iteration", on_iteration)):
+            if value is not None:
+                raise InputError(
+                    f"{name} is for one risk aversion of the per-step reward, got {measure}; leave "
+                    "it out"
+                )
+        from mvpi.offline._finite_columns import learn_with_columns
+
+        options: dict[str, Any] = {"iterations": iterations, "tolerance": tolerance}
+        return learn_with_columns(data, measure, discount, horizon=horizon, **options)
+    measure = measure.learnable() if known is not None else measure
+    from mvpi.offline._empirical_mdp import EmpiricalMDP
+
+    model = EmpiricalMDP(data, discount)
+    mdp = model.mdp
+    if y is not None:
+        mdp, measure = _at_given_y(mdp, measure, y), MeanVariance(0.0)
+    ratio = DensityRatio(data, discount, "exact")
+
+    def tell(policy: Array, dual: float, value: float, upper_bound: float = math.inf) -> None:
+        if on_iteration is not None:
+            size = effective_size(ratio.update(policy, 0).ratio())
+            on_iteration(Iteration(policy, dual if y is None else y, value, size, upper_bound))
+
+    if on_iteration is not None:
+        uniform = model.uniform_policy()
+        earned = mdp.reward_distribution(mdp.occupancy(model.policy_in_mdp(uniform)))
+        tell(uniform, measure.dual(*earned), measure.value(*earned))
+    found = _certified(mdp, measure, iterations, tolerance)
+    policy = model.policy_in_data(found.policy)
+    tell(policy, found.dual, found.value, found.upper_bound)
+    warn_if_hardly_covered(ratio.update(policy, 0), policy)
     return policy
 
 
-def at_given_y(risk: Risk, y: float | None) -> Risk:
-    """The risk measure with that `y` in place of the best one; as it is if there is none."""
-    if y is None:
-        return risk
-    if isinstance(risk, VarianceBudget):
+def check_y(risk: Risk | float, y: float | None) -> float | None:
+    """A given `y` as a plain number, or an `InputError` where none can be given."""
+    if y is not None and as_risk(risk).variance_limit is not None:
         raise InputError(
-            f"a VarianceBudget finds y with its risk aversion on finite data, so y must be left "
+            f"{risk} finds y with its risk aversion on finite data, so y must be left "
             f"out, got {y!r}; or give the risk aversion itself"
         )
-    return _AtGivenY(risk, check_number(y, "y"))
+    return None if y is None else check_number(y, "y")
 
 
-@dataclass(frozen=True)
-class _AtGivenY(Risk):
-    """`E[y + u(R - y)]`."""
-
-    risk: Risk
-    y: float
-
-    def utility(self, t: npt.ArrayLike) -> Array:
-        return self.risk.utility(t)
-
-    def augment(self, rewards: npt.ArrayLike, y: float) -> Array:
-        return self.risk.augment(rewards, y)
-
-    def dual(self, rewards: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> float:
-        return self.y
+def _at_given_y(mdp: MDP, risk: Risk, y: float) -> MDP:
+    """The MDP with rewards `y + u(r - y)`: its largest mean is the optimum at that `y`."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        rewards = y + risk.utility(mdp.rewards - y)
+    if not np.isfinite(rewards).all():
+        raise InputError(f"y must be such that y + u(r - y) is finite, got {y:g}; give a smaller y")
+    return type(mdp).from_rows(mdp.transitions, rewards, mdp.discount, mdp.start)
 
 
-class Visits(NamedTuple):
-    """What a policy does in a model."""
+def _certified(mdp: MDP, risk: Risk, iterations: int, tolerance: float) -> Solution:
+    """The optimum, or `NoConvergence` if it is not proved to be one."""
+    from mvpi.tabular.optimize import optimize
 
-    chain: PairChain
-    shares: Array
-    """Of its steps, in every pair of a state and an action, `(S, A)`."""
-    weights: Array
-    """Of the rewards in the data, and of the 0 after the end of episodes."""
-
-
-class Model:
-    """Finite data taken for the truth: every transition is as likely as it is counted."""
-
-    def __init__(self, data: Dataset, discount: float) -> None:
-        if data.n_states is None or data.n_actions is None:
-            raise InputError(
-                f"learn_finite needs whole numbers for states and actions, got {data}; for vectors "
-                "there is learn_continuous"
+    def stop(solves: int, best: float, bound: float) -> None:
+        if solves > iterations:
+            raise NoConvergence(
+                f"the optimum needs more than {iterations} risk-neutral solves: the value is from "
+                f"{best:.6g} to {bound:.6g}; allow more iterations, or a larger tolerance"
             )
-        self._pairs, self._discount = FinitePairs(data), discount
-        self._over = self._pairs.ended if discount < 1.0 else None
-        self._place = np.concatenate(list(self._pairs.rows()))
-        self._count = np.bincount(self._place)
-        self.rewards: Array = np.append(data.rewards, 0.0).astype(np.float64)
-        self.choices = self._pairs.known | ~self._pairs.known.any(axis=1, keepdims=True)
 
-    def visits(self, policy: Array) -> Visits:
-        """Where the policy comes to, and what it receives."""
-        from mvpi.offline.pair_chain import PairChain
-
-        chain = PairChain(self._pairs.whole(policy), self._discount, self._over)
-        occupancy = chain.occupancy()
-        per_row = (occupancy[:-1] / self._count)[self._place]
-        return Visits(chain, self._table(occupancy[:-1], 0.0), np.append(per_row, occupancy[-1]))
-
-    def judged(self, policy: Array, visits: Visits, risk: Risk) -> Iteration:
-        """How good a policy is that makes these visits."""
-        y, value = (f(self.rewards, visits.weights) for f in (risk.dual, risk.value))
-        return Iteration(policy, y, value, effective_size(visits.weights[:-1]))
-
-    def action_values(self, chain: PairChain, rewards: Array) -> Array:
-        """`q` for other rewards than those of the data, `(S, A)`; at discount 1 but for a constant.
-
-        It is NaN where the policy of the chain never comes to.
-        """
-        means = np.bincount(self._place, rewards[:-1]) / self._count
-        return self._table(chain.values(means), np.nan)
-
-    def _table(self, values: Array, absent: float) -> Array:
-        table = np.full(self._pairs.known.shape, absent)
-        table[self._pairs.known] = values
-        return table
-
-
-class Climber:
-    """A softmax policy in a model, which climbs towards an optimum of a risk measure."""
-
-    def __init__(self, model: Model, risk: Risk) -> None:
-        self.model, self.risk = model, risk
-        self._logits = np.where(model.choices, 0.0, -np.inf)
-        self._step = 1.0
-        self.here, self._visits = self._seen(self._logits)
-
-    def improve(self, tolerance: float) -> bool:
-        """Climb along the natural gradient, by at most twice the last step; False at the top.
-
-        That is where no action, for the `y` of the policy, is better by `tolerance` of the value.
-        """
-        advantages = self._advantages()
-        if advantages.max() <= tolerance * abs(self.here.value):
-            return False
-        direction = _direction(advantages, self.here.policy)
-        step = min(2.0 * self._step, _LARGEST_STEP)
-        while step >= _SMALLEST_STEP:
-            logits = self._logits + step * direction
-            ahead, visits = self._seen(logits)
-            if ahead.value >= self.here.value:  # what is hardly ever reached may not show yet
-                self._logits, self._step = logits, step
-                self.here, self._visits = ahead, visits
-                return True
-            step *= 0.5
-        return False
-
-    def _seen(self, logits: Array) -> tuple[Iteration, Visits]:
-        """A policy evaluated in the model."""
-        policy = softmax(logits)
-        visits = self.model.visits(policy)
-        return self.model.judged(policy, visits, self.risk), visits
-
-    def _advantages(self) -> Array:
-        """`q - v` for augmented rewards; 0 for what is never done."""
-        augmented = self.risk.augment(self.model.rewards, self.here.y)
-        q = self.model.action_values(self._visits.chain, augmented)
-        v = np.nansum(self.here.policy * q, axis=1, keepdims=True)
-        large = np.abs(q - v) > _NOISE * np.nanmax(np.abs(q))
-        return np.where(large, q - v, 0.0)
-
-
-def _direction(advantages: Array, policy: Array) -> Array:
-    """The advantages in units of their spread in each state, and from -1 to 1.
-
-    Whatever grows with the advantage makes the policy better, be the step small or large.
-    """
-    spread = np.sqrt((policy * advantages**2).sum(axis=1, keepdims=True))
-    direction = np.zeros_like(advantages)
-    np.divide(advantages, spread, out=direction, where=spread > 0.0)
-    return np.clip(direction, -1.0, 1.0)
-
-
-def _climbed(
-    model: Model, risk: Risk, *, iterations: int, tolerance: float, on_iteration: OnIteration | None
-) -> Iteration:
-    """The local optimum above the uniform policy."""
-    climber = Climber(model, risk)
-    for _ in range(iterations):
-        if on_iteration is not None:
-            on_iteration(climber.here)
-        if not climber.improve(tolerance):
-            return climber.here
-    raise NoConvergence(f"off-line MVPI still improves after {iterations} iterations; allow more")
-
-
-def softmax(logits: Array) -> Array:
-    """Probabilities along the last axis; `-inf` is never chosen."""
-    likely = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    shares: Array = likely / likely.sum(axis=-1, keepdims=True)
-    return shares
+    found = optimize(mdp, risk, tolerance=tolerance, progress=stop)
+    stop(found.solves, found.value, found.upper_bound)
+    if not found.converged:
+        raise NoConvergence(
+            f"the optimum is only known to be from {found.value:.10g} to {found.upper_bound:.10g}; "
+            "allow a larger tolerance"
+        )
+    return found

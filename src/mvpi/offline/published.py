@@ -23,14 +23,13 @@ import numpy as np
 import numpy.typing as npt
 
 from mvpi._checks import check_count, check_number
+from mvpi._types import Array
 from mvpi.errors import InputError
 from mvpi.offline import dice
+from mvpi.offline._state_action_pairs import PairBatch
 from mvpi.offline.dataset import Dataset
-from mvpi.offline.learn import softmax
-from mvpi.offline.pairs import PairBatch
 from mvpi.risk import Risk
 
-Array = npt.NDArray[np.float64]
 RULES = dice.Rules("gradient-dice", "sgd")
 
 
@@ -188,3 +187,10 @@ def _value_steps(
         return q.at[pair].add(rate * error / pair.size), None
 
     return jax.lax.scan(one, q, (pair, reward.astype(jnp.float32), following, live))[0]
+
+
+def softmax(logits: Array) -> Array:
+    """Probabilities along the last axis; `-inf` is never chosen."""
+    likely = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    shares: Array = likely / likely.sum(axis=-1, keepdims=True)
+    return shares

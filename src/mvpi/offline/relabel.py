@@ -26,10 +26,11 @@ import numpy.typing as npt
 from mvpi._checks import check_number
 from mvpi._storage.locks import lock
 from mvpi.errors import InputError
+from mvpi.offline._sources import check_lengths, damage_as_input_error, opened_minari
 from mvpi.offline.dataset import Dataset
 from mvpi.offline.density_ratio import density_ratio, weighted_dual
-from mvpi.offline.sources import check_lengths, damage_told, opened_minari
-from mvpi.risk import Risk, VarianceBudget, as_risk, risk_text
+from mvpi.risk import Risk, risk_text
+from mvpi.risk.extended import check_per_step
 
 if TYPE_CHECKING:
     import h5py
@@ -65,7 +66,7 @@ def relabel(
     Observations, actions, ends, infos and the environment stay as they are. The metadata say under
     "relabelled" what was done.
     """
-    measure = _settled(as_risk(risk))
+    measure = _settled(check_per_step(risk, "relabel"))
     source = opened_minari(dataset)
     if source.storage.FORMAT != "hdf5":
         raise InputError(
@@ -87,10 +88,10 @@ def relabel(
 
 
 def _settled(risk: Risk) -> Risk:
-    if isinstance(risk, VarianceBudget) and risk.risk_aversion == 0.0:
+    if risk.needs_price:
         raise InputError(
-            "a VarianceBudget finds its risk aversion while learning, and relabelling does not "
-            f"learn; give the risk aversion, VarianceBudget({risk.limit:g}, risk_aversion=...)"
+            f"{risk} finds its risk aversion while learning, and relabelling does not learn; give "
+            "the risk aversion too"
         )
     return risk
 
@@ -134,7 +135,7 @@ def _episodes(source: minari.MinariDataset) -> Iterator[tuple[h5py.Group, Reward
     """The episodes in the file of the data set, their lengths checked, and their rewards."""
     import h5py
 
-    with damage_told(source), h5py.File(source.storage.data_path / _FILE, "r") as file:
+    with damage_as_input_error(source), h5py.File(source.storage.data_path / _FILE, "r") as file:
         for i in source.episode_indices:
             group = file[f"episode_{i}"]
             check_lengths(source, i, group)
@@ -149,7 +150,7 @@ def _copy(source: minari.MinariDataset, path: Path, risk: Risk, y: float) -> int
     with h5py.File(path, "w", track_order=True) as file:
         for i, (group, raw) in enumerate(_episodes(source)):
             copy = file.create_group(f"episode_{i}")
-            with damage_told(source, "cannot be copied"):
+            with damage_as_input_error(source, "cannot be copied"):
                 for name in group:
                     if name != "rewards":
                         group.copy(name, copy)

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from mvpi._checks import check_choice, check_count, check_number
-from mvpi.agents.settings import TD3Settings, recorded
+from mvpi._settings import recorded
+from mvpi.agents.settings import TD3Settings
 from mvpi.errors import InputError
 
 RatioMethod = Literal["combined", "gen-dice", "gradient-dice", "dual-dice"]
@@ -46,6 +47,9 @@ class TD3BCSettings:
     """Step size of Adam for the networks of the density ratios."""
     budget_rate: float = 0.2
     """With a variance budget: how far an estimate moves the risk aversion."""
+    return_scale: float | None = None
+    """With OfReturn: the size of a return. Below it, networks see the return so far in proportion,
+    beyond it by its logarithm; default: the standard deviation of the returns in the data."""
 
     def __post_init__(self) -> None:
         shared = self.td3(discount=0.0)  # has checked what it shares
@@ -55,6 +59,8 @@ class TD3BCSettings:
         checked["ratio_learning_rate"] = rate
         for name in ("ratio_every", "ratio_steps"):
             checked[name] = check_count(getattr(self, name), name)
+        if self.return_scale is not None:
+            checked["return_scale"] = check_number(self.return_scale, "return_scale", above=0.0)
         check_choice(self.ratio_method, "ratio_method", get_args(RatioMethod))
         for name, value in checked.items():
             object.__setattr__(self, name, value)
@@ -62,7 +68,7 @@ class TD3BCSettings:
 
     def record(self) -> dict[str, Any]:
         """As plain facts; settings of later versions are in it only where they are used."""
-        return recorded(self, {"saturation_penalty": 0.0})
+        return recorded(self, {"saturation_penalty": 0.0, "return_scale": None})
 
     def check_updates(self, updates: int) -> None:
         """Raises `InputError` unless learning can end after so many updates."""

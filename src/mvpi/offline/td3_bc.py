@@ -7,20 +7,24 @@
         actor       every `policy_delay` updates: pi <- descend on
                         -alpha Q_1(s, pi(s)) / mean|Q_1| + mean (pi(s) - a)^2 + c excess(z)
         evaluate    `ratio_steps` more updates of the policy's density ratios; y = median of the
-                    duals of the rewards weighted by them (`mvpi.offline.policy_dual`), unless it
+                    duals of the rewards weighted by them (`mvpi.offline._lstd_dual`), unless it
                     is given
 
 The second term of the actor's loss keeps the policy to what is in the data; with `alpha = 0` it is
 all there is, and the data are cloned. Risk 0 is TD3+BC itself. Networks see observations scaled to
 mean 0 and deviation 1 and actions scaled to [-1, 1]; the policy that is handed out has the scaling
 in its first layer.
+
+With a measure that sees columns (`RiskRange`, `OfReturn`), networks see these as well
+(`mvpi.augmenter.columns`). Every drawn transition gets a fresh risk aversion `lam`, the same in its
+observation and the next; the return so far `G_t` is counted in the data (`mvpi.offline._episodes`).
+The reward is augmented with `y(lam)`, or `y(lam) - G_t` (`mvpi.offline._extended_dual`).
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,32 +33,38 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-import mvpi
 from mvpi._checks import check_count, check_number, check_output
+from mvpi._settings import make_settings
 from mvpi._storage.arrays import FORMAT
-from mvpi.agents.networks import MLP
+from mvpi._types import Array
+from mvpi._version import __version__
 from mvpi.agents.policy import Deterministic
-from mvpi.agents.settings import TD3Settings, make_settings
-from mvpi.agents.td3 import Batch, Networks, descend, excess, initial_networks, q, update_critics
+from mvpi.agents.td3 import TD3, Batch
+from mvpi.agents.td3_networks import initial_networks
+from mvpi.augmenter.columns import Columns
 from mvpi.errors import Divergence, InputError
-from mvpi.offline.columns import bound
+from mvpi.offline._action_box import action_box
+from mvpi.offline._bc_update import update
+from mvpi.offline._episodes import with_returns
+from mvpi.offline._extended_dual import ExtendedDuals, estimated_frontier
+from mvpi.offline._lstd_dual import PolicyDuals
+from mvpi.offline._policy_dual import PolicyDual
+from mvpi.offline._state_action_pairs import moments
+from mvpi.offline.dataset import Batch as Rows
 from mvpi.offline.dataset import Dataset, check_data
 from mvpi.offline.density_ratio import CoverageWarning, DensityRatio, weighted_dual
-from mvpi.offline.pairs import moments
-from mvpi.offline.policy_dual import PolicyDual, PolicyDuals
 from mvpi.offline.settings import TD3BCSettings
-from mvpi.risk import Risk, VarianceBudget, learnable, risk_text
-from mvpi.spaces import BoxActions, FlatObservations, Spaces
+from mvpi.risk import RETURN_SO_FAR, RISK_AVERSION, Risk, as_risk, learnable, risk_text
+from mvpi.risk.extended import range_of
+from mvpi.rollout.spaces import FlatObservations, Spaces
 from mvpi.stats import mean, variance
 
-Array = npt.NDArray[np.float64]
+Anything = npt.NDArray[Any]
 Row = dict[str, float | int | None]
 OnRow = Callable[[Row], Any]
 
 _UPDATES_TOGETHER = 100
 """About as many updates are made in one compiled call."""
-_SMALLEST_VALUE = 1e-6
-"""Values are not scaled up from below this: they would be noise."""
 
 
 def learn_continuous(
@@ -69,15 +79,20 @@ def learn_continuous(
     high: npt.ArrayLike | None = None,
     on_row: OnRow | None = None,
     **settings: Any,
-) -> Deterministic:
+) -> Deterministic | TD3:
     """A risk-averse policy for continuous actions from data.
+
+    With a `RiskRange` or `OfReturn` it is an agent as `mvpi.load` gives one: of a range,
+    `at(risk_aversion)` is the policy at one of them, and `frontier()` what the data say of all.
 
     Args:
         data: observations and actions are vectors of floats; it is drawn from, never copied.
-        risk: a number (weight of the per-step variance) or any `mvpi.Risk`.
-        discount: in [0, 1).
+        risk: a number (weight of the per-step variance) or any `mvpi.Risk`. `OfReturn` needs
+            episodes in order, and counts returns without discount.
+        discount: in [0, 1); with `OfReturn` that of the critics alone, best close to 1.
         updates: of the critics; a multiple of `policy_delay`.
-        y: the number in the augmented reward, where it is known; left out, it is estimated.
+        y: the number in the augmented reward, where it is known; left out, it is estimated. With a
+            range it differs along it, and must be left out.
         seed: of initial networks and of what is drawn.
         low, high: bounds of the actions, numbers or one per dimension; left out, those that `data`
             knows, or the smallest and largest action in it.
@@ -85,8 +100,10 @@ def learn_continuous(
         settings: fields of `TD3BCSettings`.
 
     Rows have `y`, the interval `y_low` to `y_high` of its estimate, `fitted_q_mean`, the effective
-    size, mean and variance of the policy's rewards, and the losses. Warns with `CoverageWarning`
-    when the data hardly cover the policy that was learned, or the estimates of its `y` disagree.
+    size, mean and variance of the policy's rewards, and the losses. With `OfReturn` mean and
+    variance are of returns; with a range all of it is for the middle of the range, and the largest
+    value at both ends and in the middle are there too. Warns with `CoverageWarning` when the data
+    hardly cover the policy that was learned, or the estimates of its `y` disagree.
 
     >>> rng = np.random.default_rng(0)
     >>> s, a = rng.normal(size=(500, 1)), rng.uniform(-1, 1, (500, 1))
@@ -98,43 +115,8 @@ def learn_continuous(
     """
     chosen = make_settings(TD3BCSettings, settings)
     learner = TD3BC(data, risk, discount, y=y, seed=seed, low=low, high=high, settings=chosen)
-    return learner.learn(updates, on_row).policy
-
-
-def update_actor(
-    net: Networks, batch: Batch, alpha: float, settings: TD3Settings
-) -> tuple[Networks, jax.Array]:
-    """One step on the actor, then all targets follow."""
-
-    def loss(actor: MLP) -> jax.Array:
-        z = actor(batch.s)
-        a = jnp.tanh(z)
-        values = q(net.critics[0], batch.s, a)
-        size = jax.lax.stop_gradient(jnp.mean(jnp.abs(values)))
-        cloning = jnp.mean(jnp.square(a - batch.a))
-        loss = cloning - alpha * jnp.mean(values) / jnp.maximum(size, _SMALLEST_VALUE)
-        return loss + settings.saturation_penalty * excess(z)
-
-    return descend(net, loss, settings)
-
-
-@partial(jax.jit, static_argnames="settings", donate_argnames="net")
-def update(
-    net: Networks, batches: Batch, alpha: float, settings: TD3Settings
-) -> tuple[Networks, jax.Array]:
-    """An update per batch; also returns the mean losses of critics and actor."""
-
-    def round_of_updates(net: Networks, batches: Batch) -> tuple[Networks, jax.Array]:
-        for i in range(settings.policy_delay):
-            batch = jax.tree.map(lambda x, i=i: x[i], batches)
-            net, critic_loss = update_critics(net, batch, settings)
-        net, actor_loss = update_actor(net, batch, alpha, settings)
-        return net, jnp.stack([critic_loss, actor_loss])
-
-    delay = settings.policy_delay
-    rounds = jax.tree.map(lambda x: x.reshape(-1, delay, *x.shape[1:]), batches)
-    net, losses = jax.lax.scan(round_of_updates, net, rounds)
-    return net, losses.mean(axis=0)
+    learner.learn(updates, on_row)
+    return learner.agent(as_risk(risk)) if as_risk(risk).columns else learner.policy
 
 
 class TD3BC:
@@ -163,24 +145,32 @@ class TD3BC:
                 "observations are not learned here: use `mvpi offline relabel` and a library such "
                 "as d3rlpy"
             )
-        self.risk = learnable(risk)
+        self.risk = learnable(as_risk(risk))
         if check_number(discount, "discount", at_least=0.0, at_most=1.0) == 1.0:
             raise InputError("discount must be < 1, got 1; use one close to it, such as 0.999")
         self.seed = check_count(seed, "seed", at_least=0)
         self.settings = TD3BCSettings() if settings is None else settings
-        self.data = data
-        sizes = data.observations.shape[1], data.actions.shape[1]
-        self.box = _box(data, low, high)
+        self._episodes = with_returns(data) if self.risk.of_return else None
+        self.data = data if self._episodes is None else self._episodes.data
+        """What is drawn from; with `OfReturn`, observations end with the return so far."""
+        self.columns = Columns(self.risk, self._return_scale())
+        self._size = data.observations.shape[1]
+        sizes = self._size + self.columns.size, data.actions.shape[1]
+        self.box = action_box(data, low, high)
         self._centre = 0.5 * (self.box.low.astype(np.float64) + self.box.high)
         self._reach = self.box.high - self._centre
-        self._mean, self._scale = (x[: sizes[0]] for x in moments(data))
+        at_rest = np.zeros(self.columns.size), np.ones(self.columns.size)
+        self._mean, self._scale = (
+            np.append(x[: self._size], y) for x, y in zip(moments(data), at_rest, strict=True)
+        )
         self._td3 = self.settings.td3(float(discount))
         self.rng = np.random.default_rng([self.seed, 0])  # the ratio has a stream of its own
         self.net = initial_networks(self.rng, *sizes, self._td3)
-        self.ratio = _estimator(data, discount, self.settings, self.seed)
-        self.updates = 0
         self.given_y = None if y is None else check_number(y, "y")
-        self.y = self.risk.dual(data.rewards) if self.given_y is None else self.given_y
+        self.ratio = self._estimator(float(discount))
+        self.updates = 0
+        self.y = self._first_y()
+        """With a range that in the middle."""
         self.losses = np.zeros(2)
         """Sums over the updates since the last estimate of `y`: critics and actor."""
 
@@ -232,15 +222,17 @@ class TD3BC:
 
     def evaluate(self) -> Row:
         """Estimate what the current policy earns, and `y` unless it is given."""
-        self.ratio.update(self.policy, self.settings.ratio_steps)
-        if isinstance(self.ratio, DensityRatio):
-            estimate, found = self._by_one_ratio(self.ratio.ratio())
+        ratio, steps = self.ratio, self.settings.ratio_steps
+        if isinstance(ratio, DensityRatio):
+            estimate, found = self._by_one_ratio(ratio.update(self.policy, steps).ratio())
+        elif isinstance(ratio, PolicyDuals):
+            estimate, found = self._by_several(ratio.update(self.policy, steps).estimate(self.risk))
         else:
-            estimate, found = self._by_several(self.ratio.estimate(self.risk))
-        if isinstance(self.risk, VarianceBudget):
-            self.risk = self.risk.repriced(found["reward_variance"], self.settings.budget_rate)
+            estimate, found = ratio.update(self.policy, steps).facts(self.risk)
+        spread = found["return_variance" if self.risk.of_return else "reward_variance"]
+        self.risk = self.risk.repriced(spread, self.settings.budget_rate)
         self.y = estimate if self.given_y is None else self.given_y
-        return {"y": self.y, "risk_aversion": getattr(self.risk, "risk_aversion", None), **found}
+        return {"y": self.y, "risk_aversion": self.risk.price, **found}
 
     def _by_one_ratio(self, ratio: Array) -> tuple[float, dict[str, float]]:
         rewards, found = self.data.rewards, weighted_dual(self.data, ratio, self.risk)
@@ -267,14 +259,27 @@ class TD3BC:
         first = weights[0] / self._scale[:, None]
         biases[0] = (biases[0] - self._mean @ first).astype(np.float32)
         weights[0] = first.astype(np.float32)
-        spaces = Spaces(FlatObservations(len(first)), self.box)
-        return Deterministic(spaces, tuple(weights), tuple(biases))
+        spaces = Spaces(FlatObservations(self._size), self.box)
+        return Deterministic(spaces, tuple(weights), tuple(biases), columns=self.columns)
+
+    def agent(self, risk: Risk) -> TD3:
+        """The policy as `mvpi.load` would give it; `risk` may be a range of one value."""
+        agent = TD3.from_file(self.policy, self._record(), risk)
+        known = range_of(risk)
+        if known is not None and isinstance(self.ratio, PolicyDuals):
+            found = self.ratio.estimate(self.risk, variance_too=True)
+            agent.estimated_frontier = estimated_frontier(known, np.array([known.low]), (found,))
+        return agent
 
     def save(self, path: str | Path) -> None:
         """Write the policy and how it was learned to a safetensors file, for `mvpi.load`."""
-        record = {
+        self.policy.save(check_output(path), self._record())
+
+    def _record(self) -> dict[str, Any]:
+        frontier = self.ratio.frontier if isinstance(self.ratio, ExtendedDuals) else None
+        return {
             "format": FORMAT,
-            "mvpi": mvpi.__version__,
+            "mvpi": __version__,
             "algorithm": "td3",
             "environment": {},
             "risk": risk_text(self.risk),
@@ -282,8 +287,8 @@ class TD3BC:
             "settings": self._td3.record(),
             "offline": self.settings.record(),
             "steps": self.updates,
+            **({} if frontier is None else {"frontier": frontier.record()}),
         }
-        self.policy.save(check_output(path), record)
 
     def _draw(self, updates: int) -> Batch:
         """Batches of the raw data, with rewards augmented."""
@@ -293,48 +298,58 @@ class TD3BC:
         noise *= settings.target_policy_noise
         clip = settings.target_noise_clip
         with np.errstate(over="ignore"):  # the loss will not be finite
+            s, r, next_s = self._augmented(rows)
             return Batch(
-                s=self._scaled(rows.observations),
+                s=self._scaled(s),
                 a=jnp.asarray((rows.actions - self._centre) / self._reach, jnp.float32),
-                r=jnp.asarray(self.risk.augment(rows.rewards, self.y), jnp.float32),
+                r=jnp.asarray(r, jnp.float32),
                 continues=jnp.asarray(~rows.terminations, jnp.float32),
-                following=self._scaled(rows.next_observations),
+                next_s=self._scaled(next_s),
                 noise=jnp.asarray(np.clip(noise, -clip, clip)),
             )
 
+    def _augmented(self, rows: Rows) -> tuple[Anything, Array, Anything]:
+        """Observations, with columns if there are any, and augmented rewards."""
+        s, r, next_s = rows.observations, rows.rewards, rows.next_observations
+        if not isinstance(self.ratio, ExtendedDuals):
+            return s, self.risk.augment(r, self.y), next_s
+        columns, shape = self.columns, r.shape
+        raw = columns.raw({RISK_AVERSION: 0.0, RETURN_SO_FAR: s[..., -1]}, shape)
+        columns.redraw(self.rng, raw)
+        augmented = self.risk.augment_extended(r, self.ratio.y(raw), columns.named(raw))
+        s, next_s = (
+            np.concatenate([x[..., : self._size], columns.encode(values)], axis=-1)
+            for x, values in ((s, raw), (next_s, columns.step(raw, r)))
+        )
+        return s, augmented, next_s
+
+    def _return_scale(self) -> float:
+        """The size of a return: as given, or the deviation of the returns in the data."""
+        given, episodes = self.settings.return_scale, self._episodes
+        if given is not None or episodes is None:
+            return given or 1.0
+        return float(np.std(episodes.returns)) or 1.0
+
+    def _first_y(self) -> float:
+        if self.given_y is not None:
+            return self.given_y
+        if isinstance(self.ratio, ExtendedDuals):
+            return float(self.ratio.values[self.ratio.middle])
+        return self.risk.dual(self.data.rewards)
+
+    def _estimator(self, discount: float) -> DensityRatio | PolicyDuals | ExtendedDuals:
+        rate, method = self.settings.ratio_learning_rate, self.settings.ratio_method
+        options: dict[str, Any] = {"learning_rate": rate, "seed": self.seed}
+        if self.risk.columns:
+            if method != "combined":
+                raise InputError(
+                    f"ratio_method must be combined with {self.risk}, got {method}; leave it out"
+                )
+            source = self._episodes or self.data
+            return ExtendedDuals(source, self.risk, discount, self.given_y, **options)
+        if method == "combined":
+            return PolicyDuals(self.data, discount, **options)
+        return DensityRatio(self.data, discount, method, **options)
+
     def _scaled(self, observations: npt.NDArray[Any]) -> jax.Array:
         return jnp.asarray((observations - self._mean) / self._scale, jnp.float32)
-
-
-def _estimator(
-    data: Dataset, discount: float, settings: TD3BCSettings, seed: int
-) -> DensityRatio | PolicyDuals:
-    rate, method = settings.ratio_learning_rate, settings.ratio_method
-    if method == "combined":
-        return PolicyDuals(data, discount, learning_rate=rate, seed=seed)
-    return DensityRatio(data, discount, method, learning_rate=rate, seed=seed)
-
-
-def _box(data: Dataset, low: npt.ArrayLike | None, high: npt.ArrayLike | None) -> BoxActions:
-    """The box of actions, in the type of the data, which must lie inside."""
-    least, largest = data.actions[0], data.actions[0]
-    for piece in data.pieces():
-        least = np.minimum(least, data.actions[piece].min(axis=0))
-        largest = np.maximum(largest, data.actions[piece].max(axis=0))
-    low, high = (data.low if low is None else low), (data.high if high is None else high)
-    box = BoxActions(
-        np.array(least) if low is None else bound(low, least, "low"),
-        np.array(largest) if high is None else bound(high, largest, "high"),
-    )
-    for i, (bottom, top) in enumerate(zip(box.low, box.high, strict=True)):
-        if not bottom < top:
-            raise InputError(
-                f"low must be < high, in dimension {i} of the actions they are {bottom} and {top}; "
-                "give the bounds of the actions as low and high"
-            )
-        if not bottom <= least[i] <= largest[i] <= top:
-            raise InputError(
-                f"actions must be from {bottom} to {top} in dimension {i}, the data have "
-                f"{least[i]} to {largest[i]}; give wider low and high, or clip the actions"
-            )
-    return box

@@ -1,1 +1,1 @@
-"""Tables and figures from rows of results; nothing here trains."""
+"""The HTML page about trained runs: reads their rows, neither trains nor simulates."""

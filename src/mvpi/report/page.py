@@ -1,4 +1,8 @@
-"""One HTML page about trained runs, in one file: nothing is fetched, no script runs.
+"""One HTML page about trained runs, in one file: nothing is fetched.
+
+Figures are pictures (SVG) that Plotly draws over, if scripts run: values under the pointer, agents
+switched on and off, a slider for agents trained with a range. Without scripts and on paper the page
+shows the same numbers.
 
 The same runs make the same bytes: nothing on the page depends on the day or the machine.
 """
@@ -7,17 +11,22 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
-import mvpi
-from mvpi.errors import InputError, missing
-from mvpi.report import words
-from mvpi.report.comparison import ZONE, Column, Comparison, Estimate
-from mvpi.report.groups import AgentRuns, Section, sections
-from mvpi.report.plots import (
+from mvpi._version import __version__
+from mvpi.errors import MissingPackage
+from mvpi.report import live_figures
+from mvpi.report.agent_statistics import ZONE, Column, Comparison, Estimate
+from mvpi.report.downloads import downloads
+from mvpi.report.formatting import change, listed, number, share
+from mvpi.report.grouping import AgentRuns, Section, sections
+from mvpi.report.range_block import range_facts
+from mvpi.report.run_reader import Run
+from mvpi.report.summary import summary, unlike_baselines
+from mvpi.report.svg_figures import (
     Style,
     learning_curves,
     mean_against_deviation,
@@ -25,46 +34,75 @@ from mvpi.report.plots import (
     reward_distributions,
     styles,
 )
-from mvpi.report.runs import Run
 
 Draw = Callable[[Comparison, dict[str, Style], str], str]
+DrawLive = Callable[[Comparison, dict[str, Style]], live_figures.Figure | None]
 
 
 @dataclass(frozen=True)
 class _Kind:
-    """A figure that every section has: how it is drawn, and what is said about it."""
+    """A figure of a section: how its picture and its live form are drawn, what is said about it.
+
+    One without a picture is shown only where scripts run.
+    """
 
     name: str
-    draw: Draw
+    picture: Draw | None
+    live: DrawLive
     title: str
     caption: str
+    of_training: bool = False
+
+
+@dataclass(frozen=True)
+class _Figure:
+    """A figure as the template wants it; `series` are what its live form can show, by name."""
+
+    title: str
+    caption: str
+    svg: Any
+    live: Any
+    series: dict[str, str]
 
 
 _FIGURES = (
     _Kind(
         "curves",
         learning_curves,
+        live_figures.curves,
         "Learning curves",
         "Mean return of evaluations in training: mean over seeds, band of one standard error.",
+        of_training=True,
     ),
     _Kind(
         "returns",
         return_histograms,
+        live_figures.returns,
         "Returns of the final episodes",
         "A histogram for every agent, scaled to its row; the dark line is its mean.",
     ),
     _Kind(
         "plane",
         mean_against_deviation,
+        live_figures.plane,
         "Mean against standard deviation",
         "Small points are seeds, big ones agents; higher and further left is better.",
     ),
     _Kind(
         "rewards",
         reward_distributions,
+        live_figures.rewards,
         "Rewards of single steps",
         "Share of steps with at most that reward: the steeper, the steadier. "
         "The outermost 1% at either end is cut.",
+    ),
+    _Kind(
+        "training",
+        None,
+        live_figures.inside_training,
+        "Inside training",
+        "The dual variable y, the risk aversion in use, and losses: means over seeds.",
+        of_training=True,
     ),
 )
 
@@ -79,13 +117,14 @@ class _Cell:
 
 @dataclass(frozen=True)
 class _Row:
-    """An agent in the table; without cells it was not evaluated yet."""
+    """An agent in the table; without cells it was not evaluated yet, or along a range."""
 
     label: str
     seeds: str
     waiting: str
     cells: tuple[_Cell, ...]
     steps: str
+    along: bool = False
 
 
 def template() -> Any:
@@ -93,7 +132,7 @@ def template() -> Any:
     try:
         from jinja2 import Environment, StrictUndefined
     except ImportError:
-        raise InputError(missing("the report", "jinja2", "report")) from None
+        raise MissingPackage("the report", "jinja2", "report") from None
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
@@ -104,18 +143,44 @@ def template() -> Any:
     return environment.from_string(source)
 
 
-def render(runs: Iterable[Run], notes: Sequence[str], arguments: Sequence[str]) -> str:
-    """The page; `arguments` are those of the command, for the footer."""
+def render(
+    runs: Iterable[Run], notes: Sequence[str], arguments: Sequence[str], *, live: bool = True
+) -> str:
+    """The page; `arguments` are those of the command, for the footer.
+
+    `live` puts Plotly into it, about 5 MB.
+    """
     comparisons = [Comparison.of(section) for section in sections(runs)]
     look = styles(agent.label for c in comparisons for agent in c.section.agents)
+    any_range = any(c.section.ranges for c in comparisons)
     page: str = template().render(
         title=_title(comparisons),
-        sections=[_facts(c, look, f"e{i}") for i, c in enumerate(comparisons, 1)],
+        any_range=any_range,
+        scripts=_scripts(live, any_range),
+        sections=[_facts(c, look, f"e{i}", live) for i, c in enumerate(comparisons, 1)],
         notes=notes,
-        version=mvpi.__version__,
+        version=__version__,
         command=shlex.join(["mvpi", "report", *arguments]),
     )
     return page
+
+
+def _scripts(live: bool, any_range: bool) -> list[Any]:
+    """Plotly and the script of the page, as far as it needs them."""
+    from markupsafe import Markup
+
+    own = files("mvpi.report").joinpath("page.js").read_text(encoding="utf-8")
+    scripts = [_plotly()] if live else []
+    return [Markup(text) for text in (*scripts, *([own] if live or any_range else []))]
+
+
+def _plotly() -> str:
+    try:
+        from plotly.offline import get_plotlyjs
+    except ImportError:
+        raise MissingPackage("the live report", "plotly", "report") from None
+    text: str = get_plotlyjs()
+    return text.replace("</script", "<\\/script")
 
 
 def _title(comparisons: Sequence[Comparison]) -> str:
@@ -124,7 +189,7 @@ def _title(comparisons: Sequence[Comparison]) -> str:
     return f"Trained agents in {len(comparisons)} environments"
 
 
-def _facts(comparison: Comparison, look: dict[str, Style], key: str) -> dict[str, Any]:
+def _facts(comparison: Comparison, look: dict[str, Style], key: str, live: bool) -> dict[str, Any]:
     """What the template says about an environment; `key` begins the ids of its elements."""
     section = comparison.section
     return {
@@ -132,37 +197,54 @@ def _facts(comparison: Comparison, look: dict[str, Style], key: str) -> dict[str
         "title": section.title,
         "judged": bool(section.judged),
         "several": len(section.judged) > 1,
-        "summary": words.summary(comparison),
+        "summary": summary(comparison),
         "columns": comparison.columns,
         "legend": [(agent.label, look[agent.label]) for agent in section.agents],
-        "figures": list(_figures(comparison, look, key)),
+        "several_seeds": any(len(agent.every_run) > 1 for agent in section.agents),
+        "figures": list(_figures(comparison, look, key, live)),
+        "downloads": downloads(comparison),
         "rows": [_row(comparison, agent) for agent in section.agents],
         "compared": any(section.baseline(agent) is not None for agent in section.judged),
-        "unlike": words.unlike_baselines(section),
+        "unlike": unlike_baselines(section),
+        "ranges": [
+            range_facts(agent, look[agent.label], f"{key}-range{i}")
+            for i, agent in enumerate(section.ranges, 1)
+        ],
         **_settings(section),
     }
 
 
 def _figures(
-    comparison: Comparison, look: dict[str, Style], key: str
-) -> Iterable[tuple[_Kind, Any]]:
-    """The figures there are data for, each with a sentence for those who do not see it."""
+    comparison: Comparison, look: dict[str, Style], key: str, live: bool
+) -> Iterator[_Figure]:
+    """The figures there are data for, each picture with a sentence for those who do not see it."""
     from markupsafe import Markup
 
     section = comparison.section
-    curves = any(run.curve for agent in section.agents for run in (*agent.runs, *agent.waiting))
+    trained = any(run.curve() for agent in section.agents for run in agent.every_run)
     for kind in _FIGURES:
-        if curves if kind.draw is learning_curves else section.judged:
-            agents = section.agents if kind.draw is learning_curves else section.judged
-            names = words.listed([agent.label for agent in agents])
+        if not (trained if kind.of_training else section.judged):
+            continue
+        drawn = kind.live(comparison, look) if live else None
+        if kind.picture is None and drawn is None:
+            continue
+        picture = Markup("")
+        if kind.picture is not None:
+            agents = section.agents if kind.of_training else section.judged
+            names = listed([agent.label for agent in agents])
             sentence = f"{kind.title} on {section.title}: {names}."
             opening = Markup('<svg role="img" aria-label="{}"').format(sentence)
-            svg = kind.draw(comparison, look, f"{key}-{kind.name}")
-            yield kind, Markup(svg.replace("<svg", opening, 1))
+            svg = kind.picture(comparison, look, f"{key}-{kind.name}")
+            picture = Markup(svg.replace("<svg", opening, 1))
+        text = Markup("" if drawn is None else live_figures.as_json(drawn))
+        series = {} if drawn is None else drawn["layout"].get("meta", {})
+        yield _Figure(kind.title, kind.caption, picture, text, series)
 
 
 def _row(comparison: Comparison, agent: AgentRuns) -> _Row:
     seeds, waiting = str(len(agent.runs)), str(len(agent.waiting) or "")
+    if agent.along:
+        return _Row(agent.label, str(len(agent.along)), waiting, (), "", along=True)
     if agent.steps is None:
         return _Row(agent.label, waiting, "", (), "")
     found = comparison.estimates[agent.key]
@@ -181,10 +263,10 @@ def _row(comparison: Comparison, agent: AgentRuns) -> _Row:
 
 
 def _cell(column: Column, ours: Estimate, base: Estimate | None, best: bool) -> _Cell:
-    text = words.share if column is ZONE else words.number
+    text = share if column is ZONE else number
     known = not (math.isnan(ours.low) or math.isnan(ours.high))
     interval = f"{text(ours.low, 3)} to {text(ours.high, 3)}" if known else ""
-    moved = "" if base is None else words.change(base.value, ours.value)
+    moved = "" if base is None else change(base.value, ours.value)
     return _Cell(text(ours.value), interval, moved, best)
 
 
@@ -192,7 +274,7 @@ def _settings(section: Section) -> dict[str, Any]:
     """The settings all agents share, and the others as rows with a text for every agent."""
     each = [dict(agent.settings) for agent in section.agents]
     names = sorted({name for settings in each for name in settings})
-    seeds = [", ".join(str(r.seed) for r in (*a.runs, *a.waiting)) for a in section.agents]
+    seeds = [", ".join(str(r.seed) for r in a.every_run) for a in section.agents]
     values = {name: [settings.get(name, "") for settings in each] for name in names}
     shared = {
         name: texts[0]

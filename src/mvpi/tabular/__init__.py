@@ -1,11 +1,12 @@
 """Finite MDPs: exact evaluation, policy iteration, certified optima, the efficient frontier."""
 
 from mvpi.tabular import examples
-from mvpi.tabular.chain import NotUnichain
+from mvpi.tabular._matrices import NotUnichain
 from mvpi.tabular.frontier import Frontier, frontier
 from mvpi.tabular.mdp import MDP
 from mvpi.tabular.optimize import optimize
 from mvpi.tabular.policy_iteration import Iteration, iterate, policy_iteration
+from mvpi.tabular.return_policy import ReturnPolicy
 from mvpi.tabular.solution import Progress, Solution
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "Iteration",
     "NotUnichain",
     "Progress",
+    "ReturnPolicy",
     "Solution",
     "examples",
     "frontier",

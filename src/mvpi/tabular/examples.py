@@ -1,4 +1,4 @@
-"""Small and large MDPs with known structure, for trying things out and for benchmarks."""
+"""MDPs of known structure and any size, for examples, tests and benchmarks."""
 
 from __future__ import annotations
 

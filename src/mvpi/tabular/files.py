@@ -2,66 +2,115 @@
 
 A file that `MDP.save` writes holds
 
-    format          "mvpi-mdp 1"
+    format          "mvpi-mdp 1", or 2 with any of the last three
     indptr, indices, probabilities    the transition table in CSR form, row s * A + a
     rewards         (S, A), or one per stored transition
     discount, start    a number, and a distribution or the number of the one start state
+    allowed         booleans (S, A), where a state does not have all actions; the rows of pairs that
+                    are not allowed are empty
+    state_labels, action_labels    if there are any: an array of texts or numbers, or a text that
+                    holds a JSON list, in which lists are tuples
 
 Instead of the three arrays of the table a file may hold `transitions`, `(S, A, S)`; rewards are
-then `(S, A)` or `(S, A, S)`, and `format`, `discount` (0.99) and `start` (uniform) can be left
-out: `numpy.savez("model.npz", transitions=p, rewards=r)` makes a valid file.
+then `(S, A)` or `(S, A, S)`, and all but `rewards` can be left out, with a discount of 0.99 and a
+uniform start: `numpy.savez("model.npz", transitions=p, rewards=r)` makes a valid file.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from mvpi._checks import real_array
+from mvpi._storage.npz import read_npz, write_npz
+from mvpi._types import Array
 from mvpi.errors import InputError
-from mvpi.npz import read_npz, write_npz
+from mvpi.tabular.labels import from_array, to_json
+from mvpi.tabular.masks import without_repeats
 from mvpi.tabular.sparse import check_pointers
 
-if TYPE_CHECKING:
-    from mvpi.tabular.mdp import MDP
+Model = TypeVar("Model")
+
+
+class Stored(Protocol):
+    """What a file holds of an MDP."""
+
+    transitions: csr_array
+    rewards: Array
+    discount: float
+    start: Array
+
+    @property
+    def masked(self) -> bool: ...
+    @property
+    def allowed(self) -> npt.NDArray[np.bool_]: ...
+    @property
+    def state_labels(self) -> Sequence[Any]: ...
+    @property
+    def action_labels(self) -> Sequence[Any]: ...
+
 
 _FORMAT = "mvpi-mdp"
-_VERSION = 1
+_VERSION = 2
+"""The latest; a file has the first that knows all its arrays."""
+_SINCE_2 = ("allowed", "state_labels", "action_labels")
 _NAMES = frozenset(
-    {"format", "indptr", "indices", "probabilities", "transitions", "rewards", "discount", "start"}
+    {
+        *("format", "indptr", "indices", "probabilities", "transitions", "rewards"),
+        *("discount", "start", *_SINCE_2),
+    }
 )
 
 
-def save(mdp: MDP, path: str | PathLike[str]) -> None:
+def save(mdp: Stored, path: str | PathLike[str]) -> None:
     """Write `mdp` to `path`."""
-    table = mdp.transitions
+    table, rewards, extras = mdp.transitions, mdp.rewards, _extras(mdp)
+    if mdp.masked:
+        table, rewards = without_repeats(table, rewards, mdp.allowed)
     arrays = {
-        "format": np.array(f"{_FORMAT} {_VERSION}"),
+        "format": np.array(f"{_FORMAT} {2 if extras else 1}"),
         "indptr": table.indptr,
         "indices": table.indices,
         "probabilities": table.data,
-        "rewards": mdp.rewards,
+        "rewards": rewards,
         "discount": np.array(mdp.discount),
         "start": mdp.start,
+        **extras,
     }
     write_npz(path, arrays)
 
 
-def load(path: str | PathLike[str]) -> MDP:
-    """Read an MDP; everything in the file is checked as if it were passed by hand."""
+def _extras(mdp: Stored) -> dict[str, Any]:
+    """The arrays that files of version 1 do not have."""
+    extras: dict[str, Any] = {"allowed": mdp.allowed} if mdp.masked else {}
+    for kind, labels in (("state", mdp.state_labels), ("action", mdp.action_labels)):
+        if not isinstance(labels, range):
+            extras[f"{kind}_labels"] = to_json(labels, kind)
+    return extras
+
+
+def load(
+    path: str | PathLike[str], make: Callable[..., Model], from_rows: Callable[..., Model]
+) -> Model:
+    """Read an MDP; everything in the file is checked as if it were passed by hand.
+
+    `make` and `from_rows` are the two constructors of the MDP.
+    """
     arrays = read_npz(path, _NAMES, written_by="MDP.save")
     try:
-        return _assemble(arrays)
+        return _assemble(arrays, make, from_rows)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
 
 
-def _assemble(arrays: dict[str, Any]) -> MDP:
-    from mvpi.tabular.mdp import MDP
-
+def _assemble(
+    arrays: dict[str, Any], make: Callable[..., Model], from_rows: Callable[..., Model]
+) -> Model:
     _check_format(arrays.get("format"))
     if "rewards" not in arrays:
         raise InputError("the array 'rewards' is missing")
@@ -69,12 +118,16 @@ def _assemble(arrays: dict[str, Any]) -> MDP:
     rewards, start = arrays["rewards"], arrays.get("start")
     if start is not None and start.ndim == 0:
         start = start.item()
+    extras = {name: arrays[name] for name in _SINCE_2 if name in arrays}
+    for name in _SINCE_2[1:]:
+        if name in extras:
+            extras[name] = from_array(extras[name], name)
     if "transitions" in arrays:
-        return MDP(arrays["transitions"], rewards, discount, start)
+        return make(arrays["transitions"], rewards, discount, start, **extras)
     for name in ("indptr", "indices", "probabilities"):
         if name not in arrays:
             raise InputError(f"the array {name!r} is missing (or 'transitions' in its place)")
-    return MDP.from_rows(_table(arrays), rewards, discount, start)
+    return from_rows(_table(arrays), rewards, discount, start, **extras)
 
 
 def _check_format(marker: Any) -> None:

@@ -1,13 +1,14 @@
 """The efficient frontier of a finite MDP: the best mean for every variance, for all risk aversions.
 
-The lower boundary of the polygon of moments (`mvpi.tabular.exploration`), explored without pruning,
-answers every mean-variance question about the MDP:
+The lower boundary of the moment polytope (`mvpi.tabular._vertex_search`), explored without pruning,
+answers every mean-variance objective about the MDP:
 
-    best(lam)                 largest  mean - lam * variance          a corner
-    with_variance_at_most(v)  largest  mean  with  variance <= v      a corner, or a mix of two
-    with_mean_at_least(m)     smallest variance  with  mean >= m      a corner, or a mix of two
+    best(lam)                 largest  mean - lam * variance          a vertex
+    with_variance_at_most(v)  largest  mean  with  variance <= v      a vertex, or a mix of two
+    with_mean_at_least(m)     smallest variance  with  mean >= m      a vertex, or a mix of two
+    max_sharpe(f)             largest  (mean - f) / std               a vertex
 
-A point on an edge is the mixture of the occupancies of its two corners; one stationary,
+A point on an edge is the mixture of the occupancies of its two vertices; one stationary,
 randomised policy has that occupancy. Along an edge the variance is concave in the mean.
 """
 
@@ -15,47 +16,58 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from os import PathLike
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from mvpi import stats
 from mvpi._checks import check_callback, check_choice, check_count, check_number
+from mvpi._types import Array
 from mvpi.errors import InputError
-from mvpi.tabular.bellman import Actions
-from mvpi.tabular.exploration import Exploration, explore
-from mvpi.tabular.levels import Candidate, Levels, least_variance, most_mean
+from mvpi.tabular._objectives import Budget, LeastVariance, LimitTooSmall, Tradeoff
+from mvpi.tabular._problem import Problem
+from mvpi.tabular._reachable import reachable_core
+from mvpi.tabular._scales import Candidate, MultiScaleSearch, least_variance, most_mean
+from mvpi.tabular._step_problem import StepProblem
+from mvpi.tabular._vertex_search import VertexSearch, start_search
+from mvpi.tabular._vertices import Interval, Objective, Vertex
 from mvpi.tabular.mdp import MDP
-from mvpi.tabular.optimize import Budget, LeastVariance, Tradeoff, limit_too_small
-from mvpi.tabular.polygon import Corner, Gap, Question
-from mvpi.tabular.reachable import Core, reachable_core
+from mvpi.tabular.return_problem import checked_horizon, explore_returns
+from mvpi.tabular.sharpe import Sharpe, largest_ratio
 from mvpi.tabular.solution import TOLERANCE, Progress, Solution, describe_moments
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-Array = npt.NDArray[np.float64]
 
 _PICTURE_TOLERANCE = 1e-3
-"""The dominated part of the boundary is only drawn: to this accuracy, as a share of its width."""
+"""Accuracy of the dominated part of the boundary, which is only drawn: a share of its width."""
 _MOST_POINTS = 10**6
 """Of an edge, in a curve."""
-_MOST_LEVELS = 12
-"""In how many units the polygon is explored."""
+_MOST_SCALES = 12
+"""Largest number of scales at which the polytope is searched."""
 
 
 def frontier(
-    mdp: MDP, *, tolerance: float = TOLERANCE, progress: Progress | None = None
+    mdp: MDP,
+    *,
+    horizon: int | None = None,
+    tolerance: float = TOLERANCE,
+    progress: Progress | None = None,
 ) -> Frontier:
     """The whole efficient frontier of `mdp`.
 
     Args:
         mdp: the problem, discounted or average-reward.
+        horizon: with a number of steps, the frontier is that of the return of so many steps, the
+            sum of `discount^t r_t`, and policies look at the time and the return so far
+            (`mvpi.tabular.ReturnPolicy`). Otherwise it is that of the reward of a step.
         tolerance: how far an undiscovered point may lie below an edge, with the rewards of a
-            risk-neutral policy scaled to [-1, 1]. A large MDP has many corners: a coarser
+            risk-neutral policy scaled to [-1, 1]. A large MDP has many vertices: a coarser
             tolerance finds fewer of them.
         progress: called while the search goes on; its bound says how far below an edge a point
             may still lie, its best value is 0.
@@ -63,60 +75,98 @@ def frontier(
     tolerance = check_number(tolerance, "tolerance", at_least=0.0)
     check_callback(progress, "progress")
     core = reachable_core(mdp)
-    levels = Levels()
-    polygon = explore(core.mdp, tolerance)
+    if horizon is None:
+        return _explored(StepProblem(core.mdp), core, tolerance, progress)
+    problem = explore_returns(core, checked_horizon(horizon, "mvpi.frontier(mdp, horizon=20)"))
+    return _explored(problem, problem, tolerance, progress)
+
+
+def _explored(
+    problem: Problem, core: Answers, tolerance: float, progress: Progress | None
+) -> Frontier:
+    """The frontier of a problem, in terms of the MDP that it was made from."""
+    scales = MultiScaleSearch()
+    polytope = start_search(problem, tolerance)
     while True:
-        _explore_everything(polygon, levels, tolerance, progress)
-        lost = [one for one in levels.boundary() if levels.unit(one) is None]
-        if not lost or len(levels.explored) == _MOST_LEVELS:
-            return Frontier(core, levels, tolerance)
-        units = levels.own_units(lost[0])
-        polygon = Exploration(
-            core.mdp, lost[0].policy, tolerance, units=units, solves=levels.solves
-        )
+        _explore_everything(polytope, scales, tolerance, progress)
+        unresolved = [one for one in scales.boundary() if scales.unit(one) is None]
+        if not unresolved or len(scales.explored) == _MOST_SCALES:
+            return Frontier(problem, core, scales, tolerance)
+        first = unresolved[0]
+        units = scales.own_units(first)
+        polytope = VertexSearch(problem, first.policy, tolerance, units=units, solves=scales.solves)
 
 
 def _explore_everything(
-    polygon: Exploration, levels: Levels, tolerance: float, progress: Progress | None
+    polytope: VertexSearch, scales: MultiScaleSearch, tolerance: float, progress: Progress | None
 ) -> None:
-    """Find all corners, except between two that other levels have looked at in better units."""
-    polygon.begin_from_calmest(leftmost=not levels.explored)
-    polygon.answer(LeastVariance(), tolerance)
-    corners = polygon.corners()
-    calmest = min(corners, key=lambda corner: corner.point.variance)
-    dominated = calmest.point.m - corners[0].point.m
-    question = _Everything(
-        calmest.point.m, _PICTURE_TOLERANCE * max(dominated, 1.0), tolerance, levels.settled
+    """Find all vertices, except between two that were found at a better scale."""
+    polytope.begin_at_least_variance(leftmost=not scales.explored)
+    polytope.answer(LeastVariance(), tolerance)
+    vertices = polytope.vertices()
+    least = min(vertices, key=lambda vertex: vertex.point.variance)
+    dominated = least.point.m - vertices[0].point.m
+    objective = _Everything(
+        least.point.m, _PICTURE_TOLERANCE * max(dominated, 1.0), tolerance, scales.is_resolved
     )
-    polygon.answer(question, tolerance, progress)
-    beside = [c for c in polygon.corners() if c.point.m >= calmest.point.m - polygon.finest]
-    if levels.explored:
-        beside.append(polygon.beside(calmest))
-    levels.add(polygon, beside)
+    polytope.answer(objective, tolerance, progress)
+    beside = [c for c in polytope.vertices() if c.point.m >= least.point.m - polytope.finest]
+    if scales.explored:
+        beside.append(polytope.beside(least))
+    scales.add(polytope, beside)
 
 
 @dataclass(frozen=True)
-class _Everything(Question):
-    """Question: how deep is the deepest gap? Asked until all are shallow."""
+class _Everything(Objective):
+    """Objective: the largest depth of an interval; bounded by 0 once all are within tolerance."""
 
-    calmest_mean: float
+    least_variance_mean: float
     picture_tolerance: float
     tolerance: float
-    settled: Callable[[Corner], bool]
-    """Whether the surroundings of a corner are known."""
+    is_resolved: Callable[[Vertex], bool]
+    """Whether a vertex was found at a better scale."""
 
-    def reached(self, gap: Gap) -> float:
+    def reached(self, interval: Interval) -> float:
         return 0.0
 
-    def bound(self, gap: Gap) -> float:
-        if gap.is_edge or gap.width == 0.0 or (self.settled(gap.left) and self.settled(gap.right)):
+    def bound(self, interval: Interval) -> float:
+        if (
+            interval.is_edge
+            or interval.width == 0.0
+            or (self.is_resolved(interval.left) and self.is_resolved(interval.right))
+        ):
             return 0.0
-        if gap.right.point.m <= self.calmest_mean:
-            return gap.depth() - self.picture_tolerance
-        # Far away only a share of the moments there can be told.
-        chord, far = gap.chord(), gap.right.point
+        if interval.right.point.m <= self.least_variance_mean:
+            return interval.depth() - self.picture_tolerance
+        # The tolerance is relative for moments larger than 1.
+        chord, far = interval.chord(), interval.right.point
         size = abs(chord.a * far.m) + abs(chord.b * far.q)
-        return gap.depth() - self.tolerance * max(size - 1.0, 0.0)
+        return interval.depth() - self.tolerance * max(size - 1.0, 0.0)
+
+
+class Answers(Protocol):
+    """Translates answers of a problem to the MDP that it was made from."""
+
+    def lifted(self, policy: npt.NDArray[Any]) -> Any:
+        """A policy."""
+
+    def answer(self, solution: Solution) -> Solution:
+        """A solution."""
+
+
+@dataclass(frozen=True)
+class _Mapped:
+    """Policies as others put them, and then through a function."""
+
+    core: Answers
+    function: Callable[[Any], Any]
+
+    def lifted(self, policy: npt.NDArray[Any]) -> Any:
+        return self.function(self.core.lifted(policy))
+
+    def answer(self, solution: Solution) -> Solution:
+        answer = self.core.answer(solution)
+        return replace(answer, policy=self.function(answer.policy))
 
 
 class Frontier:
@@ -129,21 +179,29 @@ class Frontier:
     """`E[R]` of the efficient deterministic policies, increasing."""
     variances: Array
     """`Var(R)` of the same policies, increasing."""
-    policies: tuple[Actions, ...]
-    """The policies, `(S,)` actions each."""
+    policies: tuple[Any, ...]
+    """The policies, `(S,)` actions each, or a `ReturnPolicy` each."""
     converged: bool
-    """Whether undiscovered points are as near to the frontier as was asked for."""
+    """Whether undiscovered points are within the tolerance of the frontier."""
+    quantity: str
+    """What the mean and variance are of: the reward of a step, or the return."""
     solves: int
     """Risk-neutral solves spent."""
 
-    def __init__(self, core: Core, levels: Levels, tolerance: float):
-        self._core, self._levels, self._tolerance = core, levels, tolerance
-        self._efficient, self._boundary = levels.efficient(), levels.boundary()
+    def __init__(self, problem: Problem, core: Answers, scales: MultiScaleSearch, tolerance: float):
+        self._problem, self._core, self.quantity = problem, core, problem.quantity
+        self._scales, self._tolerance = scales, tolerance
+        self._efficient, self._boundary = scales.efficient(), scales.boundary()
         self.means = _read_only([one.mean for one in self._efficient])
         self.variances = _read_only([one.variance for one in self._efficient])
         self.policies = tuple(core.lifted(one.policy) for one in self._efficient)
-        self.solves = levels.solves
+        self.solves = scales.solves
         self.converged = self._all_found()
+
+    def mapped(self, function: Callable[[Any], Any]) -> Frontier:
+        """The same frontier with every policy put through a function, such as into other terms."""
+        core = _Mapped(self._core, function)
+        return Frontier(self._problem, core, self._scales, self._tolerance)
 
     @cached_property
     def risk_aversions(self) -> tuple[tuple[float, float] | None, ...]:
@@ -169,16 +227,16 @@ class Frontier:
         price = check_number(risk_aversion, "risk_aversion", at_least=0.0)
         best = max(self._efficient, key=lambda one: one.mean - price * one.variance)
         value = best.mean - price * best.variance
-        bound = self._levels.upper_bound(lambda level: Tradeoff(price * level.scale), value)
+        bound = self._scales.upper_bound(lambda search: Tradeoff(price * search.scale), value)
         return self._solution(best, value, bound)
 
     def with_variance_at_most(self, limit: float) -> Solution:
         """The policy with the largest mean among those whose variance is at most `limit`."""
         limit = check_number(limit, "limit", at_least=0.0)
-        best = most_mean(self._core.mdp, self._boundary, limit)
+        best = most_mean(self._problem, self._boundary, limit)
         if best is None:
-            raise limit_too_small(limit, self.variances[0])
-        bound = self._levels.upper_bound(lambda level: Budget.of(limit, level), best.mean)
+            raise LimitTooSmall(limit, self.variances[0])
+        bound = self._scales.upper_bound(lambda search: Budget.of(limit, search.scale), best.mean)
         return self._solution(best, best.mean, bound)
 
     def with_mean_at_least(self, target: float) -> Solution:
@@ -188,26 +246,52 @@ class Frontier:
         target above the largest mean by no more than the tolerance is taken for that mean.
         """
         target = check_number(target, "target")
-        best = least_variance(self._core.mdp, self._boundary, target)
+        best = least_variance(self._problem, self._boundary, target)
         if best is None:
             best = self._efficient[-1]
-            unit = max(self._levels.explored[0].scale, abs(best.mean))
+            unit = max(self._scales.explored[0].scale, abs(best.mean))
             if target - best.mean > self._tolerance * unit:
                 raise InputError(
                     f"target must be <= {best.mean:.8g}, the largest mean any policy reaches, "
                     f"got {target:.8g}"
                 )
             target = best.mean
-        bound = self._levels.upper_bound(lambda _: LeastVariance(), target, power=2)
+        bound = self._scales.upper_bound(lambda _: LeastVariance(), target, power=2)
         return self._solution(best, 0.0 - best.variance, bound, power=2)
+
+    def max_sharpe(self, risk_free: float = 0.0) -> Solution:
+        """The policy with the largest Sharpe ratio, `(mean - risk_free) / std`: its `value`.
+
+        A policy without variance and with a mean above `risk_free` has an infinite ratio; of these
+        it is the one with the largest mean. Some mean must be above `risk_free`: below it more
+        variance would be better, and the ratio is meaningless.
+        """
+        risk_free = check_number(risk_free, "risk_free")
+        most = self._efficient[-1].mean
+        if most <= risk_free:
+            raise InputError(
+                f"risk_free must be < {most:.8g}, the largest mean any policy reaches, got "
+                f"{risk_free:.8g}"
+            )
+        best = largest_ratio(self._efficient, risk_free)
+        value = float(stats.sharpe_ratio(best.mean - risk_free, best.variance))
+        if math.isinf(value):
+            return self._solution(best, value, value, power=0)
+        bound = self._scales.upper_bound(
+            lambda search: Sharpe((risk_free - search.centre) / search.scale), risk_free, power=0
+        )
+        # How far the ratio moves when both moments do by the tolerance.
+        unit = self._scales.unit(best) or self._scales.explored[0].scale
+        unit /= math.sqrt(best.variance)
+        return self._solution(best, value, bound, power=0, factor=unit + 0.5 * value * unit**2)
 
     def curve(self, points_per_edge: int = 20) -> tuple[Array, Array]:
         """Means and variances along the whole boundary, dominated part included, by mean."""
         points = check_count(points_per_edge, "points_per_edge", at_most=_MOST_POINTS)
-        first = self._levels.explored[0]
+        first = self._scales.explored[0]
         left = [
             Candidate(c.policy, first.mean(c.point.m), first.variance(c.point))
-            for c in first.corners()
+            for c in first.vertices()
             if first.mean(c.point.m) < self.means[0]
         ]
         shares = np.linspace(0.0, 1.0, points)[:, None]
@@ -235,7 +319,7 @@ class Frontier:
             spread: what the horizontal axis shows.
             axes: where to draw; a new figure when left out.
         """
-        from mvpi.tabular.frontier_plot import draw
+        from mvpi.tabular._frontier_plot import draw
 
         check_choice(spread, "spread", ("variance", "standard deviation"))
         return draw(self, path, spread, axes)
@@ -256,13 +340,15 @@ class Frontier:
         return float(gained / (self.variances[higher] - self.variances[lower]))
 
     def _all_found(self) -> bool:
-        """Whether all of the boundary was explored, each part in units that suit it."""
-        return all(self._levels.unit(one) is not None for one in self._efficient)
+        """Whether every efficient policy was found in units that suit it."""
+        return all(self._scales.unit(one) is not None for one in self._efficient)
 
-    def _solution(self, answer: Candidate, value: float, bound: float, power: int = 1) -> Solution:
-        certificate = self._levels.certificate(answer, bound, self._tolerance, power=power)
-        whole = self._core.lifted(answer.policy)
-        return describe_moments(whole, answer.mean, answer.variance, value, certificate)
+    def _solution(
+        self, answer: Candidate, value: float, bound: float, power: int = 1, factor: float = 1.0
+    ) -> Solution:
+        tolerance = factor * self._tolerance
+        certificate = self._scales.certificate(answer, bound, tolerance, power=power)
+        return self._core.answer(describe_moments(*answer, value, certificate))
 
 
 def _read_only(values: list[float]) -> Array:

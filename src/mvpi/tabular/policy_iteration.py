@@ -21,11 +21,13 @@ import numpy.typing as npt
 
 from mvpi._checks import check_count, check_function, check_number
 from mvpi.errors import InputError
-from mvpi.risk import Risk, VarianceBudget, as_risk
-from mvpi.tabular.mdp import MDP, Policy
-from mvpi.tabular.reachable import reachable_core
-from mvpi.tabular.solution import Certificate, Solution, describe
-from mvpi.tabular.solve import expected_utility, solve
+from mvpi.risk import Risk, as_risk
+from mvpi.tabular._problem import expected_utility
+from mvpi.tabular._reachable import reachable_core
+from mvpi.tabular._stored_mdp import Policy
+from mvpi.tabular.mdp import MDP
+from mvpi.tabular.solution import Certificate, Solution, describe, distribution_of
+from mvpi.tabular.solve import solve_rewards
 
 P = TypeVar("P")
 Sample = npt.ArrayLike | tuple[npt.ArrayLike, npt.ArrayLike]
@@ -91,10 +93,10 @@ def iterate(
     iterations = check_count(iterations, "iterations", at_least=0)
     if type(tolerance) is not float or tolerance != -math.inf:
         tolerance = check_number(tolerance, "tolerance")
-    if isinstance(risk, VarianceBudget) and risk.risk_aversion == 0.0:
+    if risk.needs_price:
         raise InputError(
-            "policy iteration works at a fixed risk aversion, which VarianceBudget leaves open: "
-            "use optimize(mdp, VarianceBudget(...)), or a MeanVariance"
+            f"policy iteration works at a fixed risk aversion, which {risk} leaves open: "
+            "use optimize(mdp, risk), or a MeanVariance"
         )
 
     def measured(candidate: P) -> tuple[float, float]:
@@ -142,9 +144,14 @@ def policy_iteration(mdp: MDP, risk: Risk | float, policy: npt.ArrayLike | None 
     The trace of the solution never decreases; its `upper_bound` is infinite.
     """
     risk = as_risk(risk)
+    if risk.of_return:
+        raise InputError(
+            f"policy_iteration is for the reward of a step; for {risk} use "
+            "mvpi.optimize(mdp, risk, horizon=T)"
+        )
     core = reachable_core(mdp)
     if policy is None:
-        start: Policy = np.full((mdp.n_states, mdp.n_actions), 1.0 / mdp.n_actions)
+        start: Policy = mdp.allowed / mdp.allowed.sum(axis=1, keepdims=True)
     else:
         start = mdp.checked_policy(policy)
     mdp, start = core.mdp, core.restricted(start)
@@ -160,7 +167,7 @@ def policy_iteration(mdp: MDP, risk: Risk | float, policy: npt.ArrayLike | None 
         nonlocal solves
         rewards = expected_utility(mdp, risk, y)
         solves += 1
-        return solve(
+        return solve_rewards(
             mdp,
             rewards,
             policy=candidate if candidate.ndim == 1 else None,
@@ -171,5 +178,5 @@ def policy_iteration(mdp: MDP, risk: Risk | float, policy: npt.ArrayLike | None 
 
     found = iterate(evaluate, improve, start, risk)
     certificate = Certificate(math.inf, math.inf, solves, found.trace)
-    solution = describe(mdp, found.policy, risk, certificate)
-    return replace(solution, policy=core.lifted(solution.policy), converged=found.converged)
+    solution = describe(found.policy, distribution_of(mdp, found.policy), risk, certificate)
+    return core.answer(replace(solution, converged=found.converged))

@@ -1,7 +1,8 @@
-"""What a solver answers: a policy, what it is worth, and how sure that is."""
+"""The answer of a solver: a policy, its value and a bound on all values."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -10,18 +11,19 @@ import numpy as np
 import numpy.typing as npt
 
 from mvpi import stats
+from mvpi._types import Array
+from mvpi.errors import InputError
 from mvpi.risk import Risk
-from mvpi.tabular.chain import closed_classes
+from mvpi.tabular._matrices import closed_classes
+from mvpi.tabular.labels import Labels, PolicyByLabel
 from mvpi.tabular.mdp import MDP
-
-Array = npt.NDArray[np.float64]
 
 TOLERANCE = 1e-9
 """Default largest gap between value and bound, as a share of half the range of the rewards."""
 _ROUNDING = 1e-14
-"""A value is not known better than to this share of it."""
+"""Relative error of a value."""
 _WALK = 1e-8
-"""Share of time spent on walks between places that a mixture would otherwise keep apart."""
+"""Share of the uniform policy in a mixture whose chain would not be unichain otherwise."""
 
 Progress = Callable[[int, float, float], None]
 """Called while a search goes on with: risk-neutral solves so far, best value, upper bound."""
@@ -31,14 +33,15 @@ Progress = Callable[[int, float, float], None]
 class Solution:
     """A policy and its certificate.
 
-    No policy has a value above `upper_bound`. It is infinite for a method that only climbs to a
-    local optimum.
+    No policy has a value above `upper_bound`. It is infinite for a method that finds a local
+    optimum only.
     """
 
-    policy: npt.NDArray[Any]
-    """`(S,)` actions, or `(S, A)` probabilities when the optimum has to mix."""
+    policy: Any
+    """`(S,)` actions, or `(S, A)` probabilities when the optimum has to mix; for the return of an
+    episode a `ReturnPolicy`."""
     mean: float
-    """`E[R]`, the expected reward of a step."""
+    """`E[R]`, the expected reward of a step, or the expected return."""
     variance: float
     """`Var(R)`."""
     value: float
@@ -47,51 +50,91 @@ class Solution:
     """The best `y` of this policy."""
     upper_bound: float
     converged: bool
-    """Whether the gap to the bound is as small as was asked for; of a method that only climbs,
-    whether it ended by its own criterion rather than at a limit."""
+    """Whether the gap to the bound is within the tolerance; of a method for local optima, whether
+    it ended by its own criterion rather than at a limit."""
     trace: tuple[float, ...]
     """The best value after each iteration (`policy_iteration`) or risk-neutral solve."""
     solves: int
     """Risk-neutral solves spent."""
+    labels: Labels | None = None
+    """The names of states and actions; None for numbers."""
+
+    @property
+    def policy_by_label(self) -> PolicyByLabel:
+        """The policy as a dict: state label to action label.
+
+        Of a randomised policy, state label to a dict of action labels and probabilities.
+        """
+        if not isinstance(self.policy, np.ndarray):
+            raise InputError(
+                "the policy depends on the time and the return so far: call "
+                "policy(state, time, return_so_far), or list its rows()"
+            )
+        shape = (len(self.policy), int(self.policy.max(initial=0)) + 1)
+        labels = self.labels or Labels.checked(None, None, shape)
+        return labels.by_label(self.policy)
 
     @property
     def gap(self) -> float:
         """`upper_bound - value`: how much a better policy could gain at the most."""
-        return self.upper_bound - self.value
+        return 0.0 if self.upper_bound == self.value else self.upper_bound - self.value
+
+    @property
+    def std(self) -> float:
+        """The standard deviation of `R`."""
+        return math.sqrt(self.variance)
+
+    @property
+    def sharpe(self) -> float:
+        """`E[R] / std`, the Sharpe ratio; infinite when a mean that is not 0 has no variance."""
+        return float(stats.sharpe_ratio(self.mean, self.variance))
 
     def __repr__(self) -> str:
-        kind = "randomised" if self.policy.ndim == 2 else "deterministic"
+        policy = self.policy
+        if isinstance(policy, np.ndarray):
+            kind = "randomised" if policy.ndim == 2 else "deterministic"
+            policy = f"{kind} policy of {len(policy)} states"
         return (
             f"Solution(value={self.value:.8g}, upper_bound={self.upper_bound:.8g}, "
             f"mean={self.mean:.8g}, variance={self.variance:.8g}, dual={self.dual:.8g}, "
-            f"{kind} policy of {len(self.policy)} states, solves={self.solves}, "
+            f"{policy}, solves={self.solves}, "
             f"converged={self.converged})"
         )
 
 
 @dataclass(frozen=True)
 class Certificate:
-    """How an answer was found and how far off it can be; see `Solution`."""
+    """How an answer was found, and a bound on its error; see `Solution`."""
 
     upper_bound: float
     tolerance: float
-    """The gap to the bound that was asked for; ten times that, or rounding, will do."""
+    """The gap to the bound that was asked for; `converged` allows ten times that, or rounding."""
     solves: int
     trace: tuple[float, ...] = ()
 
 
-def moments(mdp: MDP, policy: npt.NDArray[Any]) -> tuple[float, float]:
-    """Mean and variance of the reward of a step, from the occupancy."""
-    rewards, weights = mdp.reward_distribution(mdp.occupancy(policy))
-    # Seen from the reward that is paid most often, a reward that is always paid is its own mean.
+def distribution_of(mdp: MDP, policy: npt.NDArray[Any]) -> tuple[Array, Array]:
+    """The rewards of a step and their probabilities, from the occupancy."""
+    return mdp.reward_distribution(mdp.occupancy(policy))
+
+
+def moments(distribution: tuple[Array, Array]) -> tuple[float, float]:
+    """Mean and variance of a distribution: values, and the probability of each."""
+    rewards, weights = distribution
+    # Relative to the most frequent reward: a reward that is always paid is exactly the mean.
     usual = float(rewards[np.argmax(weights)])
     mean = usual + stats.mean(rewards - usual, weights)
     return mean, stats.variance(rewards, weights)
 
 
-def describe(mdp: MDP, policy: npt.NDArray[Any], risk: Risk, certificate: Certificate) -> Solution:
-    """The `Solution` for a policy, its statistics computed from its occupancy."""
-    rewards, weights = mdp.reward_distribution(mdp.occupancy(policy))
+def describe(
+    policy: npt.NDArray[Any],
+    distribution: tuple[Array, Array],
+    risk: Risk,
+    certificate: Certificate,
+) -> Solution:
+    """The `Solution` for a policy and its distribution."""
+    rewards, weights = distribution
     return _solution(
         policy,
         certificate,
@@ -120,9 +163,10 @@ def _solution(
         policy=answer,
         value=value,
         upper_bound=upper_bound,
-        converged=upper_bound - value <= allowed,
+        converged=upper_bound == value or upper_bound - value <= allowed,
         trace=certificate.trace,
         solves=certificate.solves,
+        labels=None,
         **statistics,
     )
 
@@ -130,16 +174,15 @@ def _solution(
 def mixture(mdp: MDP, policies: Iterable[npt.NDArray[Any]], shares: Iterable[float]) -> Array:
     """The stationary policy whose occupancy is a weighted mean of the policies' occupancies.
 
-    `pi(a | s) = d(s, a) / d(s)`; where no policy goes, actions are those of the first. At
-    discount 1 two policies may stay in different places; then the mixture walks between them
-    now and then, which costs it a share of 1e-8 of the time.
+    `pi(a | s) = d(s, a) / d(s)`; in states that no policy visits, actions are those of the first.
+    At discount 1 the policies may have different closed classes; then a share of 1e-8 of the
+    uniform policy connects them.
     """
     policies = list(policies)
     parts = [w * mdp.occupancy(p) for p, w in zip(policies, shares, strict=True)]
     fallback = np.eye(mdp.n_actions)[policies[0]]
     policy = _with_occupancy(sum(parts, np.zeros_like(fallback)), fallback)
     if mdp.discount == 1.0 and len(closed_classes(mdp.policy_matrix(policy))) > 1:
-        # Two places to stay: only a rare walk between them lets one chain visit both.
         uniform = np.full_like(fallback, 1.0 / mdp.n_actions)
         parts = [(1.0 - _WALK) * part for part in parts] + [_WALK * mdp.occupancy(uniform)]
         policy = _with_occupancy(sum(parts, np.zeros_like(fallback)), fallback)

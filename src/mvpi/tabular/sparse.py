@@ -1,8 +1,8 @@
 """Sparse matrices of a user, checked before compiled code follows their indices.
 
-scipy checks the index arrays of a matrix when it is made, and trusts them from then on: one that
-was changed afterwards reads and writes memory outside its arrays. `checked_csr` looks at every
-index of every format first and makes a matrix of its own.
+scipy checks the index arrays of a matrix only when it is made: a matrix that was changed afterwards
+reads and writes memory outside its arrays. `checked_csr` checks every index of every format and
+returns a copy.
 """
 
 from __future__ import annotations

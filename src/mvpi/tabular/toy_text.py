@@ -2,7 +2,8 @@
 
 The toy-text environments hold their dynamics in `env.unwrapped.P`, where `P[s][a]` is a list of
 `(probability, next state, reward, terminated)`, and where they start in
-`env.unwrapped.initial_state_distrib`.
+`env.unwrapped.initial_state_distrib`. A state may have fewer actions than others: what is missing
+in `P[s]`, or has no outcomes, is an action that the state does not have.
 
 A state that is entered by a terminated transition becomes absorbing with reward 0. Should the
 same state also be visited while an episode goes on, terminated transitions into it lead to one
@@ -16,13 +17,12 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from mvpi._checks import shown
+from mvpi._types import Array
 from mvpi.errors import InputError
-
-Array = npt.NDArray[np.float64]
+from mvpi.tabular.masks import Mask
 
 
 class Table(NamedTuple):
@@ -31,6 +31,7 @@ class Table(NamedTuple):
     transitions: csr_array
     rewards: Array
     start: Array
+    allowed: Mask
 
 
 class _Outcome(NamedTuple):
@@ -83,7 +84,7 @@ def _opened(env: Any) -> tuple[str, Any]:
             warnings.simplefilter("ignore", DeprecationWarning)
             made = gymnasium.make(env)
     except Exception as error:  # noqa: BLE001 - whatever the maker of an environment raises
-        from mvpi.envs import why_not_made
+        from mvpi.envs.task import why_not_made
 
         raise InputError(f"cannot make {shown(env)}: {why_not_made(env, error)[:300]}") from None
     made.close()
@@ -94,25 +95,25 @@ def _outcomes(name: str, table: Mapping[Any, Any]) -> Outcomes:
     """The table as nested lists, every `P[s][a]` checked for its form."""
     states = range(len(table))
     try:
-        actions = range(len(table[0]))
+        rows = [table[s] for s in states]
+        rows = [row if isinstance(row, Mapping) else dict(enumerate(row)) for row in rows]
+        actions = set().union(*rows)
+        if actions != set(range(len(actions))):
+            raise ValueError(f"actions {shown(sorted(actions))}")
         outcomes = [
             [
-                [_Outcome(float(p), int(t), float(r), bool(end)) for p, t, r, end in table[s][a]]
-                for a in actions
+                [_Outcome(float(p), int(t), float(r), bool(end)) for p, t, r, end in row.get(a, ())]
+                for a in range(len(actions))
             ]
-            for s in states
+            for row in rows
         ]
-        numbers_of_actions = {len(table[s]) for s in states}
     except (LookupError, TypeError, ValueError, OverflowError) as error:
         raise InputError(
             f"{name} has a table P that is not P[s][a] = [(probability, next state, reward, "
             f"terminated), ...] for all states and actions counted from 0 ({error!r})"
         ) from None
-    if len(numbers_of_actions) > 1:
-        raise InputError(
-            f"{name} has a table P with {min(numbers_of_actions)} actions in one state and "
-            f"{max(numbers_of_actions)} in another: all states must have the same"
-        )
+    if not outcomes[0]:
+        raise InputError(f"{name} has a table P without actions: build an mvpi.MDP from arrays")
     for s, rows in enumerate(outcomes):
         for a, row in enumerate(rows):
             for outcome in row:
@@ -161,4 +162,6 @@ def _rows(outcomes: Outcomes, start: Array, absorbing: set[int], redirected: set
         (np.array(probabilities), np.array(columns), np.array(indptr)),
         shape=(n_states * n_actions, n_states),
     )
-    return Table(table, np.array(rewards), np.append(start, 0.0) if redirected else start)
+    allowed = (np.diff(table.indptr) > 0).reshape(n_states, n_actions)
+    start = np.append(start, 0.0) if redirected else start
+    return Table(table, np.array(rewards), start, allowed)

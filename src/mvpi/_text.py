@@ -1,0 +1,70 @@
+"""Objects, errors and changes as short text, for messages, tables and records."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from mvpi.stats import relative_change
+
+_LONGEST_REASON = 200
+
+
+def without_address(description: str) -> str:
+    """What `repr` or `str` says of an object, without its address in memory.
+
+    >>> without_address("<Gamble object at 0x7f55d4e1c0d0>")
+    '<Gamble object>'
+    """
+    return re.sub(r" at 0x[0-9a-f]+", "", description)
+
+
+def one_line(text: str) -> str:
+    """Text without line breaks and repeated blanks.
+
+    >>> one_line("cannot be\\n   read")
+    'cannot be read'
+    """
+    return " ".join(text.split())
+
+
+def reason(error: BaseException) -> str:
+    """Why another library or the system failed, as one short line to be put into a message.
+
+    >>> reason(KeyError("steps")), reason(OSError(28, "No space left on device", "a.csv"))
+    ("'steps' is missing", 'No space left on device')
+    """
+    if isinstance(error, KeyError):
+        return f"{error} is missing"
+    told = error.strerror if isinstance(error, OSError) else None
+    return one_line(told or str(error))[:_LONGEST_REASON]
+
+
+def percent_change(before: float, after: float) -> str:
+    """A change in percent, as `percent` writes it; empty where it is not finite, as from 0.
+
+    >>> percent_change(100.0, 112.3), percent_change(5.0, 5.0001), percent_change(0.0, 3.0)
+    ('+12%', '0%', '')
+    """
+    share = float(relative_change(after, before))
+    return percent(share) if math.isfinite(share) else ""
+
+
+def percent(share: float) -> str:
+    """A relative change in percent: small ones with a decimal, large ones as powers of ten.
+
+    NaN, such as the change between two infinities, is a question mark.
+
+    >>> percent(0.123), percent(-0.0126), percent(0.997), percent(-0.0004), percent(3e5)
+    ('+12%', '-1.3%', '+99.7%', '0%', '+3e7%')
+    """
+    if math.isnan(share):
+        return "?"
+    if math.isinf(share):
+        return "+inf" if share > 0 else "-inf"
+    value = 100.0 * share
+    if abs(value) >= 1e5:
+        return f"{value:+.0e}%".replace("e+0", "e").replace("e+", "e")
+    whole = 9.95 <= abs(value) < 99 or abs(value) >= 100  # almost all is not all
+    rounded = round(value, 0 if whole else 1)
+    return f"{rounded:+,g}%" if rounded else "0%"

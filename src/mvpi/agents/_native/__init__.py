@@ -1,0 +1,1 @@
+"""TD3's update in compiled loops."""

@@ -1,0 +1,107 @@
+"""The most recent raw rewards, and how much each of them counts."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from mvpi._types import Array
+from mvpi.augmenter.occupancy import discounted
+
+
+class RewardWindow:
+    """A ring of the last `size` raw rewards, with when in their episodes they were earned.
+
+    With `gamma`, `distribution` weighs them by the discounted occupancy; without, all alike.
+    """
+
+    def __init__(self, size: int, gamma: float | None = None) -> None:
+        self.gamma = gamma
+        self._allocate(size)
+
+    def _allocate(self, size: int) -> None:
+        self._ring = np.zeros(size)
+        self._times = np.zeros(size, np.int64)
+        self._terminated = np.zeros(size, np.bool_)
+        self._count = 0
+
+    def add(self, reward: float, time: int = 0, terminated: bool = False) -> None:
+        """One reward, after `time` steps of its episode, which `terminated` with it or not."""
+        place = self._count % self._ring.size
+        self._ring[place] = reward
+        self._times[place] = time
+        self._terminated[place] = terminated
+        self._count += 1
+
+    def extend(
+        self, rewards: npt.ArrayLike, times: npt.ArrayLike = 0, terminated: npt.ArrayLike = False
+    ) -> None:
+        """Add several, the oldest first."""
+        new = np.ravel(np.asarray(rewards, np.float64))
+        last = min(new.size, self._ring.size)
+        self._count += new.size
+        places = np.arange(self._count - last, self._count) % self._ring.size
+        for ring, values in (
+            (self._ring, new),
+            (self._times, times),
+            (self._terminated, terminated),
+        ):
+            given = np.ravel(np.asarray(values))
+            ring[places] = np.broadcast_to(given, new.shape)[new.size - last :]
+
+    def resize(self, size: int) -> None:
+        """Hold `size` rewards from now on; the most recent of those it has stay."""
+        oldest_first = [np.roll(ring, -self._count) for ring in self._filled()]
+        self._allocate(size)
+        self.extend(*oldest_first)
+
+    @property
+    def size(self) -> int:
+        """How many rewards it can hold."""
+        return self._ring.size
+
+    @property
+    def count(self) -> int:
+        """How many rewards were added so far."""
+        return self._count
+
+    @property
+    def rewards(self) -> Array:
+        """The rewards, in no particular order."""
+        return self._ring[: self._count]
+
+    @property
+    def steps(self) -> npt.NDArray[np.int64]:
+        """The time of every reward, and 1 where its episode terminated, else 0."""
+        return np.array(self._filled()[1:], np.int64)
+
+    def distribution(self) -> tuple[Array, Array | None]:
+        """Values of the per-step reward and their weights; None: all count alike."""
+        return weighed(*self._filled(), self.gamma)
+
+    def restore(
+        self, rewards: Array, count: int, steps: npt.NDArray[np.int64] | None = None
+    ) -> None:
+        """What `rewards`, and `steps` if they are known, were when `count` had been added."""
+        if rewards.shape != (min(count, self._ring.size),):
+            raise ValueError(f"{rewards.shape} rewards in the window after {count} steps")
+        self._ring[: rewards.size] = rewards
+        if steps is not None:
+            if steps.shape != (2, rewards.size) or steps.min(initial=0) < 0:
+                raise ValueError(f"{steps.shape} times and ends of {rewards.size} rewards")
+            self._times[: rewards.size], self._terminated[: rewards.size] = steps
+        self._count = count
+
+    def _filled(self) -> tuple[Array, npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+        last = self._count
+        return self._ring[:last], self._times[:last], self._terminated[:last]
+
+
+def weighed(
+    rewards: Array,
+    times: npt.NDArray[np.int64],
+    terminated: npt.NDArray[np.bool_],
+    gamma: float | None,
+) -> tuple[Array, Array | None]:
+    """Rewards and their weights: of the discounted occupancy, or None without a `gamma`."""
+    return (rewards, None) if gamma is None else discounted(rewards, times, terminated, gamma)

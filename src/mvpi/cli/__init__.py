@@ -1,0 +1,5 @@
+"""The command line: one file a command."""
+
+from mvpi.cli.app import main
+
+__all__ = ["main"]

@@ -1,0 +1,6 @@
+"""`python -m mvpi.cli`: the same as `mvpi`."""
+
+from mvpi.cli import main
+
+if __name__ == "__main__":
+    main()

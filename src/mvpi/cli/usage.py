@@ -1,0 +1,121 @@
+"""Arguments of the command line: read by tyro, whose mistakes become one line."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from itertools import dropwhile, takewhile
+from typing import Annotated, TypeVar
+
+import tyro
+
+from mvpi.cli.suggestions import Place, place
+from mvpi.errors import InputError
+from mvpi.risk import forms
+
+Command = TypeVar("Command")
+RiskText = Annotated[str, tyro.conf.arg(metavar="RISK", help=f"Risk measure: {forms()}.")]
+"""An option that `parse_risk` reads."""
+
+_WRONG_USAGE = 2
+_WIDE = 100_000
+"""Columns of a terminal on which no message is broken into lines."""
+
+
+def parsed(parse: Callable[[Sequence[str]], Command], arguments: Sequence[str]) -> Command:
+    """What `parse` makes of the arguments; where it would exit with a box, an `InputError`."""
+    _refuse_unusable(arguments)
+    told = io.StringIO()
+    try:
+        with redirect_stderr(told):
+            command = parse(arguments)
+    except SystemExit as end:
+        if end.code != _WRONG_USAGE:
+            raise
+    else:
+        sys.stderr.write(told.getvalue())
+        return command
+    # The box was broken into lines, words of a path included: draw it once more on a wide terminal.
+    box = _drawn(parse, arguments)
+    where = place(lambda path: _drawn(parse, [*path, "--help"]), arguments)
+    raise InputError(_line(box, where)) from None
+
+
+def _drawn(
+    parse: Callable[[Sequence[str]], object], arguments: Sequence[str], columns: int = _WIDE
+) -> str:
+    """What tyro prints of arguments at which it ends the program, on a very wide terminal."""
+    wide = io.StringIO()
+    with redirect_stdout(wide), redirect_stderr(wide), _columns(columns), suppress(SystemExit):
+        parse(arguments)
+    return re.sub(r"\x1b\[[0-9;]*m", "", wide.getvalue())
+
+
+def _refuse_unusable(arguments: Sequence[str]) -> None:
+    """No option or argument has a use for what no shell passes on, nor for an empty text.
+
+    As a path an empty text would be the working directory.
+    """
+    for before, argument in zip(["", *arguments], arguments, strict=False):
+        if "\0" in argument or not _encodable(argument):
+            raise InputError(f"an argument has a character that no file name has: {argument!a}")
+        name = argument[:-1] if re.fullmatch(r"--[^=]+=", argument) else before
+        if argument in ("", f"{name}="):
+            which = name if name.startswith("--") else "an argument"
+            raise InputError(f"{which} must not be empty; give it a value, or leave it out")
+
+
+def _encodable(argument: str) -> bool:
+    try:
+        os.fsencode(argument)
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _line(box: str, where: Place) -> str:
+    """What a box of tyro says: its first paragraph, the nearest name, where to read more.
+
+    >>> from mvpi.cli.suggestions import Help
+    >>> where = Place(("train", "td3"), Help((), {"--seed": "--seed INT"}), ("--sede", "3"))
+    >>> print(_line('''
+    ... ╭─ Unrecognized options ─╮
+    ... │ Unrecognized: --sede   │
+    ... │ ────────────────────── │
+    ... │ For full helptext, run │
+    ... │     mvpi --help        │
+    ... ╰────────────────────────╯''', where))
+    Unrecognized: --sede; perhaps you meant --seed INT; see mvpi train td3 --help
+    """
+    title, *lines = (line.strip("╭╮╰╯│ ") for line in box.strip().splitlines())
+    message = dropwhile(lambda line: not line.strip("─-"), lines)
+    first = " ".join(takewhile(lambda line: line.strip("─-"), message)).rstrip(".")
+    parts = [first]
+    if where.unknown_command is not None:
+        parts = [f"there is no command {' '.join(['mvpi', *where.path, where.unknown_command])}"]
+    elif "Unrecognized" not in title:
+        return f"{first}; see {where.remedy}"
+    meant = where.meant()
+    if meant is not None:
+        parts.append(f"perhaps you meant {meant}")
+    if where.help.commands:
+        parts.append(f"Available subcommands: {', '.join(where.help.commands)}")
+    return "; ".join([*parts, f"see {where.remedy}"])
+
+
+@contextmanager
+def _columns(number: int) -> Iterator[None]:
+    """The width of the terminal, as `shutil.get_terminal_size` sees it."""
+    before = os.environ.get("COLUMNS")
+    os.environ["COLUMNS"] = str(number)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["COLUMNS"]
+        else:
+            os.environ["COLUMNS"] = before

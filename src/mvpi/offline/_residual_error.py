@@ -1,0 +1,121 @@
+"""How far an estimate of a policy's mean reward may be off, by its Bellman residuals.
+
+An estimate `y` comes with action values `q` of the reward `r - y` whose mean at starts is 0. The
+sum of discounted residuals along the policy's own episodes telescopes, so that
+
+    true mean - y  =  E[r - y + gamma q(s', a') - q(s, a)]     over the policy's own steps
+
+for any `q`, right or wrong: the error of `y` is the mean residual where the policy goes. Where it
+goes is not known, but stretches of the data are where policies went. In each of 16 stretches the
+residual is averaged over the quarter of the rows whose actions are closest to the policy's. If `q`
+is right these means are 0 but for noise; the root of their mean square is the scale of the error.
+
+Several estimates with errors of different scales are combined as a mixture of distributions, each
+with a weight of one over its variance. The variance of the mixture is the mean of their variances
+plus that of their centres: estimates that share an error do not make each other more certain, and
+those that disagree make it wider.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from mvpi._types import Array
+
+Interval = tuple[float, float]
+Indices = npt.NDArray[np.int64]
+
+_CONFIDENCE = 0.95
+NORMAL_QUANTILE = 1.96
+"""Standard deviations from the centre of a 95% interval to its ends."""
+_STRETCHES = 16
+_CLOSEST = 0.25
+_SMALLEST = 1e-100
+"""Scales of errors below this count as this: weights stay finite."""
+
+
+class Estimate(NamedTuple):
+    """`y` by one ratio, with the ends of intervals of `y` and of the mean by resampling."""
+
+    y: float
+    ratio: Array
+    ends: Interval
+    mean_ends: Interval
+    bias: float
+    """Scale of the error of the mean by the residuals."""
+
+    @property
+    def sampling(self) -> float:
+        """Standard deviation of `y` by resampling."""
+        return 0.5 * (self.ends[1] - self.ends[0]) / NORMAL_QUANTILE
+
+    @property
+    def sensitivity(self) -> float:
+        """How much `y` changes where the mean changes by 1, in the resamples."""
+        change = self.mean_ends[1] - self.mean_ends[0]
+        return (self.ends[1] - self.ends[0]) / change if change > 0.0 else 1.0
+
+    @property
+    def error(self) -> float:
+        """Of sampling and of the features."""
+        return float(np.hypot(self.sampling, self.sensitivity * self.bias))
+
+    def within(self, low: float, high: float) -> Interval:
+        """The interval of sampling within what the data can support."""
+        first, last = np.clip(self.ends, low, high).tolist()
+        return first, last
+
+
+def ends_of(values: list[float]) -> Interval:
+    """Of the 95% interval by resampled values."""
+    tail = 0.5 * (1.0 - _CONFIDENCE)
+    low, high = np.quantile(values, [tail, 1.0 - tail]).tolist()
+    return low, high
+
+
+def closest_rows(distance: npt.NDArray[Any]) -> tuple[Indices, ...]:
+    """Per stretch of the data, the rows with the smallest distances between the actions.
+
+    >>> closest_rows(np.array([3.0, 1.0, 2.0]))
+    (array([0]), array([1]), array([2]))
+    """
+    stretches = np.array_split(np.arange(len(distance)), min(_STRETCHES, len(distance)))
+    return tuple(
+        np.sort(
+            rows[np.argsort(distance[rows], kind="stable")[: max(1, int(_CLOSEST * len(rows)))]]
+        )
+        for rows in stretches
+    )
+
+
+def means_of_rows(values: Array, rows: tuple[Indices, ...]) -> Array:
+    """The mean of the values of each set of rows."""
+    return np.stack([values[some].mean(axis=0) for some in rows])
+
+
+def root_mean_square(values: Array) -> float:
+    """About 0, not about their mean.
+
+    >>> root_mean_square(np.array([3.0, -3.0]))
+    3.0
+    """
+    return float(np.sqrt(np.mean(np.square(values))))
+
+
+def mixture(estimates: npt.ArrayLike, errors: npt.ArrayLike) -> tuple[float, float]:
+    """Centre and standard deviation of the mixture of estimates with errors of such scales.
+
+    >>> mixture([0.0, 2.0], [1.0, 1.0])
+    (1.0, 1.4142135623730951)
+    >>> mixture([5.0], [0.5])
+    (5.0, 0.5)
+    """
+    centres, scales = np.asarray(estimates, np.float64), np.maximum(errors, _SMALLEST)
+    weights = np.square(scales.min() / scales)
+    weights /= weights.sum()
+    centre = float(weights @ centres)
+    spread = float(weights @ (np.square(scales) + np.square(centres - centre)))
+    return centre, spread**0.5

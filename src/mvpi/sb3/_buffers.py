@@ -1,0 +1,226 @@
+"""Buffers that keep raw rewards and hand out augmented ones.
+
+A buffer of a risk-averse model gets a subclass of its own class, made here. Nothing is stored twice
+and no class of SB3 is changed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from stable_baselines3.her import HerReplayBuffer
+
+from mvpi.augmenter.occupancy import LATE
+from mvpi.errors import InputError
+from mvpi.sb3._extension import raw_in
+
+Rewards = npt.NDArray[np.float32]
+Observed = dict[str, Any]
+"""What `Augmenter.observe` is told of rewards, by the names of its arguments."""
+CUT = "TimeLimit.truncated"
+
+
+class EpisodeClock:
+    """How many steps the current episode of each environment has had."""
+
+    def __init__(self, times: npt.NDArray[np.int64] | None = None) -> None:
+        self._time = np.zeros(0, np.int64) if times is None else times
+
+    @property
+    def times(self) -> npt.NDArray[np.int64]:
+        """Of each environment; none before the first step."""
+        return self._time
+
+    def reset(self) -> None:
+        """All of them begin anew."""
+        self._time = np.zeros(0, np.int64)
+
+    def step(self, dones: Any) -> npt.NDArray[np.int64]:
+        """The times of a step of all environments, after which those that are done begin anew."""
+        done = np.asarray(dones, np.bool_)
+        if self._time.shape != done.shape:
+            self._time = np.zeros(done.shape, np.int64)
+        now = self._time
+        self._time = np.where(done, 0, now + 1)
+        return now
+
+
+class Augmenting:
+    """Marks the classes of buffers made here. All their own names begin with `_mvpi`."""
+
+    _mvpi_plug: Any
+    _mvpi_adopted = True
+    """Whether the model that has the buffer is known to be risk-averse."""
+
+
+@cache
+def drawing_augmented(own: Any) -> Any:
+    """A class of replay buffers like `own` that stores raw rewards and draws augmented ones."""
+
+    class AugmentedDraws(own, Augmenting):  # type: ignore[misc]
+        _mvpi_augmented_at_once = 0
+
+        def add(
+            self, obs: Any, next_obs: Any, action: Any, reward: Any, done: Any, infos: Any, **k: Any
+        ) -> None:
+            _refuse_plain_model(self)
+            self._mvpi_plug.observe_step(obs, reward, done, infos)
+            ends = self._mvpi_plug.infos_to_store(infos)
+            super().add(obs, next_obs, action, reward, done, ends, **k)
+
+        def sample(self, *args: Any, **kwargs: Any) -> Any:
+            self._mvpi_augmented_at_once = 0
+            batch = super().sample(*args, **kwargs)
+            if self._mvpi_plug.columns.size:
+                return self._mvpi_plug.relabelled(_named_tuple(self, batch))
+            _refuse_sums_of_raw_rewards(self, batch, self._mvpi_augmented_at_once)
+            # A class of the user's own may read `rewards` directly: then the batch is augmented.
+            return batch if self._mvpi_augmented_at_once else _augment_batch(self, batch)
+
+        def _normalize_reward(self, reward: Any, env: Any = None) -> Any:
+            drawn = super()._normalize_reward(reward, env)
+            if self._mvpi_plug.columns.size:
+                return drawn
+            count = math.prod(drawn.shape)
+            self._mvpi_augmented_at_once = max(count, self._mvpi_augmented_at_once)
+            return self._mvpi_plug.augment(drawn)
+
+        def __reduce_ex__(self, protocol: Any) -> Any:
+            state: Any = self.__getstate__()
+            alone = {**state, "_mvpi_adopted": False}
+            return _unpickled, (drawing_augmented, own), alone
+
+    return AugmentedDraws
+
+
+def _refuse_plain_model(buffer: Any) -> None:
+    if not buffer._mvpi_adopted:
+        risk = buffer._mvpi_plug.augmenter.risk
+        raise InputError(
+            f"this replay buffer is that of a risk-averse model ({risk}) and the model that uses "
+            f"it is plain: make it risk-averse by mvpi.sb3.attach(model, risk={risk.text!r})"
+        )
+
+
+def _refuse_sums_of_raw_rewards(buffer: Any, batch: Any, augmented_at_once: int) -> None:
+    sums = getattr(batch, "discounts", None) is not None
+    steps = getattr(buffer, "n_steps", 2 if sums else 1)
+    if steps > 1 and augmented_at_once < steps * len(batch.rewards):
+        raise InputError(
+            f"{_own_name(buffer)} sums rewards over several steps: it must first pass all of them "
+            "through self._normalize_reward(rewards, env), in one call, as NStepReplayBuffer does"
+        )
+
+
+def _augment_batch(buffer: Any, batch: Any) -> Any:
+    rewards = _named_tuple(buffer, batch).rewards
+    return batch._replace(rewards=buffer._mvpi_plug.augment(rewards))
+
+
+def _named_tuple(buffer: Any, batch: Any) -> Any:
+    rewards = getattr(batch, "rewards", None)
+    if not (hasattr(batch, "_replace") and isinstance(rewards, torch.Tensor | np.ndarray)):
+        raise InputError(
+            f"{_own_name(buffer)}.sample must return a named tuple with a tensor of rewards, such "
+            f"as ReplayBufferSamples, got {type(batch).__name__}"
+        )
+    return batch
+
+
+@cache
+def learning_augmented(own: Any) -> Any:
+    """A class of rollout buffers like `own` whose advantages are those of augmented rewards."""
+
+    class AugmentedRollout(own, Augmenting):  # type: ignore[misc]
+        _mvpi_augmented = False
+        rewards: Rewards
+
+        def reset(self) -> None:
+            super().reset()
+            self._mvpi_augmented = False
+
+        def compute_returns_and_advantage(self, last_values: Any, dones: Any) -> None:
+            if not self._mvpi_augmented:  # a callback may have advantages computed again
+                self.rewards = self._mvpi_plug.observe_and_augment(self.rewards, self.observations)
+                self._mvpi_augmented = True
+            super().compute_returns_and_advantage(last_values, dones)
+
+        def __reduce_ex__(self, protocol: Any) -> Any:
+            return _unpickled, (learning_augmented, own), self.__getstate__()
+
+    return AugmentedRollout
+
+
+def _unpickled(augmenting: Callable[[Any], Any], own: Any) -> Any:
+    return object.__new__(augmenting(own))
+
+
+def adopt(buffer: Any, augmenting: Callable[[Any], Any], plug: Any) -> None:
+    """Give a buffer its augmenting class, unless it was loaded with it, and its plug."""
+    if not isinstance(buffer, Augmenting):
+        buffer.__class__ = augmenting(type(buffer))
+    buffer._mvpi_plug = plug
+    buffer._mvpi_adopted = True
+
+
+def plug_of(buffer: Any) -> Any:
+    """The plug of a buffer that has one, of a model or loaded; else None."""
+    return buffer._mvpi_plug if isinstance(buffer, Augmenting) else None
+
+
+def _own_name(buffer: Augmenting) -> str:
+    """The name of the class that `buffer` had before it was adopted."""
+    return type(buffer).__bases__[0].__name__
+
+
+def refuse_sums_of_columns(buffer: Any, risk: Any) -> None:
+    """What cannot be augmented by the columns of one observation."""
+    if getattr(buffer, "n_steps", 1) > 1:
+        raise InputError(
+            f"{risk} augments every reward by what the policy saw with it, which sums over "
+            f"{buffer.n_steps} steps do not keep: leave n_steps at 1"
+        )
+    if risk.of_return and isinstance(buffer, HerReplayBuffer):
+        raise InputError(
+            "HerReplayBuffer gives steps the rewards of other goals, whose returns so far were "
+            f"never seen: use {risk.risk} without mvpi.OfReturn, or another buffer"
+        )
+
+
+def terminated(dones: Any, infos: Any) -> npt.NDArray[np.bool_]:
+    """Which environments are done other than by a time limit."""
+    cut = [bool(info.get(CUT, False)) for info in infos]
+    return np.asarray(dones, np.bool_) & ~np.array(cut, np.bool_)
+
+
+def recent(buffer: Any, count: int, columns: Any) -> Observed:
+    """The last rewards in a replay buffer, of arrays or tensors, the oldest first.
+
+    Also their times, and whether they ended an episode. The first rows may be from the middle of
+    episodes; then how far into them is not known.
+    """
+    stored = buffer.buffer_size if buffer.full else buffer.pos
+    rows = (buffer.pos - stored + np.arange(stored)[-count:]) % buffer.buffer_size
+    rewards, done, cut = (
+        torch.as_tensor(column)[rows].numpy(force=True)
+        for column in (buffer.rewards, buffer.dones, buffer.timeouts)
+    )
+    clock, done = EpisodeClock(), done.astype(np.bool_)
+    times = np.array([clock.step(row) for row in done], np.int64).reshape(done.shape)
+    if buffer.full or stored > len(rows):
+        before = np.cumsum(done, axis=0) - done
+        times = np.where(before == 0, LATE, times)
+    ended = done & ~cut.astype(np.bool_)
+    found = {"rewards": rewards, "times": times, "terminated": ended, "truncated": done & ~ended}
+    told = {name: values.ravel()[-count:] for name, values in found.items()}
+    if columns.size:
+        kept = buffer.observations
+        last = {k: v[rows] for k, v in kept.items()} if isinstance(kept, dict) else kept[rows]
+        told["columns"] = raw_in(last, columns).reshape(-1, columns.size)[-count:]
+    return told

@@ -1,0 +1,110 @@
+"""Model files of risk-averse models: what SB3 reads of them, and what is checked before it does.
+
+SB3's `load` reads the data of a file by `save_util.json_to_data`. Importing this module teaches
+that function one thing: a record of ours becomes a plug again. So `SAC.load` and RL Zoo restore a
+risk-averse model by themselves; without this package the record stays where the method was.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import zipfile
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+from stable_baselines3.common import save_util
+
+from mvpi._checks import shown
+from mvpi.errors import InputError
+from mvpi.risk import Risk
+from mvpi.sb3._hooks import COLLECT, TRAIN, Detached, Hook
+from mvpi.sb3._plug import OffPolicyPlug, OnPolicyPlug, Plug
+from mvpi.sb3._record import MARK
+
+Reader = Callable[..., dict[str, Any]]
+
+
+def kind_of_record(record: Any) -> type[Plug]:
+    """Whose record it is: only on-policy ones say whether they grow with the rollout."""
+    on_policy = isinstance(record, dict) and "grows_with_rollout" in record
+    return OnPolicyPlug if on_policy else OffPolicyPlug
+
+
+def plug_from(record: Any, risk: Risk | float | None = None) -> Plug:
+    """The plug that a record describes."""
+    return kind_of_record(record).from_record(record, risk)
+
+
+def restoring(read: Reader) -> Reader:
+    """`json_to_data` that makes plugs of records; a record that was left out becomes an error."""
+    if getattr(read, "_mvpi", False):
+        return read
+
+    @wraps(read)
+    def json_to_data(json_string: str, custom_objects: Any = None) -> dict[str, Any]:
+        data = read(json_string, custom_objects)
+        record = record_of(data)
+        if record is not None:
+            plug = plug_from(record)
+            data.update({name: Hook(plug, name) for name in (COLLECT, TRAIN)})
+        elif any(name in data and not callable(data[name]) for name in (COLLECT, TRAIN)):
+            data.update({name: Detached({MARK: None}) for name in (COLLECT, TRAIN)})
+        return data
+
+    json_to_data._mvpi = True  # type: ignore[attr-defined]
+    return json_to_data
+
+
+def _entry(data: dict[str, Any], name: str) -> dict[str, Any]:
+    entry = data.get(name)
+    return entry if type(entry) is dict else {}
+
+
+def install_reader() -> None:
+    """Have SB3 read records, once."""
+    save_util.json_to_data = restoring(save_util.json_to_data)
+
+
+def saved_data(path: Any) -> dict[str, Any]:
+    """The data of a model file as JSON. Nothing in it is executed."""
+    try:
+        with zipfile.ZipFile(_existing(path)) as archive:
+            data = json.loads(archive.read("data"))
+    except (OSError, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
+        name = shown(str(path))
+        raise InputError(f"{name} is no model file of Stable-Baselines3: {error}") from None
+    finally:
+        if hasattr(path, "seek"):
+            path.seek(0)
+    if not isinstance(data, dict):
+        raise InputError(f"{shown(str(path))} is no model file of Stable-Baselines3")
+    return data
+
+
+def record_of(data: dict[str, Any]) -> Any:
+    """What the data of a model file say of its risk: None if nothing."""
+    return _entry(data, COLLECT).get(MARK)
+
+
+def _existing(path: Any) -> Any:
+    """The file that SB3 would read: with the suffix .zip if there is none without."""
+    if hasattr(path, "read"):
+        return path
+    given = Path(path)
+    return given if given.exists() else given.with_name(given.name + ".zip")
+
+
+def check_settings(algorithm: type[Any], settings: dict[str, Any]) -> None:
+    """Settings that `load` may change: arguments of the algorithm, spelt right."""
+    known = {
+        name
+        for cls in algorithm.__mro__
+        if "__init__" in vars(cls)
+        for name in inspect.signature(cls).parameters
+    }
+    for name in settings:
+        if name not in known - {"self", "args", "kwargs", "env", "policy"}:
+            raise InputError(f"{algorithm.__name__} has no argument {shown(name)}")

@@ -1,0 +1,377 @@
+"""The plug of a risk-averse model: `y` of its rewards, and its buffer's rewards augmented with it.
+
+Off-policy algorithms keep raw rewards in their replay buffer; `y` follows the most recent ones, and
+a batch is augmented while it is drawn, before n-step sums. On-policy algorithms measure `y` on the
+rollout, or on the last 1,000 rewards if it is shorter, and augment the rollout before advantages;
+what SB3 adds to a reward at a time limit, `gamma * value`, is kept out of both.
+
+With `RiskRange` and `OfReturn` the columns are read from observations (`mvpi.sb3._extension`). A
+batch gets fresh risk aversions. A return ends where an episode is cut, so no value is added there.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from gymnasium.wrappers import NormalizeReward
+from stable_baselines3.common.buffers import BaseBuffer
+from stable_baselines3.common.logger import Logger
+from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper, unwrap_vec_normalize
+
+from mvpi._types import Array
+from mvpi.augmenter import Augmenter
+from mvpi.augmenter.columns import NO_COLUMNS, Columns
+from mvpi.augmenter.occupancy import Occupancy
+from mvpi.errors import InputError
+from mvpi.risk import RISK_AVERSION, Risk
+from mvpi.sb3._buffers import (
+    CUT,
+    EpisodeClock,
+    Observed,
+    Rewards,
+    adopt,
+    drawing_augmented,
+    learning_augmented,
+    plug_of,
+    recent,
+    refuse_sums_of_columns,
+    terminated,
+)
+from mvpi.sb3._extension import raw_in, with_column
+from mvpi.sb3._hooks import install
+from mvpi.sb3._record import FORMAT, augmenter_from, augmenter_record
+
+
+class Plug(ABC):
+    """Called in place of a model's `collect_rollouts` and `train`."""
+
+    MEASURE_EVERY = 100
+    """Rewards between measurements for the log, fewer at first. `y` is measured at every use."""
+    WINDOW: int
+    """Rewards that `y` is measured on if nothing else is said."""
+    columns = NO_COLUMNS
+    """What observations are extended by."""
+    chosen: float | None = None
+    """The risk aversion of a range that the model was saved for."""
+
+    def __init__(
+        self,
+        risk: Risk,
+        window: int,
+        gamma: float | None,
+        return_scale: float = 1.0,
+        seed: int | None = None,
+    ) -> None:
+        weighing: Occupancy = "undiscounted" if gamma is None else "discounted"
+        self.augmenter = Augmenter(risk, window, occupancy=weighing, gamma=gamma)
+        self.columns = Columns(self.augmenter.risk, return_scale)
+        self.rng = np.random.default_rng(seed)
+        self._clock = EpisodeClock()
+        self._metrics: dict[str, float] = {}
+        self._unmeasured = 0
+        self._env: VecEnv | None = None
+        self._logger: Logger | None = None
+
+    def __call__(self, env: VecEnv, callback: Any, *args: Any, **kwargs: Any) -> Any:
+        """The model's own `collect_rollouts`, watched."""
+        model = callback.model
+        self.attach(model)
+        self._logger = model.logger
+        if model.num_timesteps == 0:  # `learn` has reset the environments
+            self._clock.reset()
+        return type(model).collect_rollouts(model, env, callback, *args, **kwargs)
+
+    def train(self, model: Any, *args: Any, **kwargs: Any) -> None:
+        """The model's own `train`, unless there is no `y` yet: no episode has ended."""
+        self.attach(model)
+        if self.augmenter.ready or not self.columns.size:
+            type(model).train(model, *args, **kwargs)
+
+    def attach(self, model: Any) -> None:
+        """Have the model's buffer augment with this plug: a new one, or one that was loaded."""
+        env = model.get_env()
+        if not self.augmenter.risk.is_neutral:
+            _refuse_changing_rewards(env, already_asked=env is self._env)
+        if env is not self._env:
+            self._env = env
+            self._clock.reset()
+        self._adopt_buffer(model)
+        install(model, self)
+
+    @abstractmethod
+    def _adopt_buffer(self, model: Any) -> None: ...
+
+    def record(self) -> dict[str, Any]:
+        """All of it as plain JSON, for a model file."""
+        return {
+            "format": FORMAT,
+            "return_scale": self.columns.return_scale,
+            "chosen": self.chosen,
+            "clock": self._clock.times.tolist(),
+            "generator": self.rng.bit_generator.state,
+            "unmeasured": self._unmeasured,
+            **augmenter_record(self.augmenter),
+        }
+
+    @classmethod
+    def from_record(cls, record: Any, risk: Risk | float | None = None) -> Self:
+        """The plug that a model file describes, or one with another risk on its recent rewards."""
+        if not isinstance(record, dict) or record.get("format") != FORMAT:
+            raise InputError(
+                f"the model file has a risk of another format than {FORMAT}: update mvpi"
+            )
+        plug = cls.__new__(cls)
+        plug.augmenter = augmenter_from(record, risk)
+        try:
+            plug._restore(record)
+        except (KeyError, OverflowError, TypeError, ValueError) as error:
+            raise InputError(f"the model file says nonsense of its risk: {error!r}") from error
+        return plug
+
+    def change_risk(self, risk: Risk | float) -> None:
+        """Go on with another risk, on the same recent rewards."""
+        self.augmenter = augmenter_from(augmenter_record(self.augmenter), risk)
+        self.columns = Columns(self.augmenter.risk, self.columns.return_scale)
+
+    def _restore(self, record: dict[str, Any]) -> None:
+        self.columns = Columns(self.augmenter.risk, record["return_scale"])
+        self.chosen = record["chosen"]
+        self.rng = np.random.default_rng()
+        self.rng.bit_generator.state = record["generator"]
+        self._clock = EpisodeClock(np.array(record["clock"], np.int64))
+        self._metrics, self._unmeasured = {}, int(record["unmeasured"])
+        self._env = self._logger = None
+
+    def observe(self, **told: Any) -> None:
+        """Take note of new rewards, also in the next row of the log."""
+        if not self.columns.size:
+            told = {name: told[name] for name in ("rewards", "times", "terminated")}
+        self.augmenter.observe(**told)
+        self._unmeasured += np.size(told["rewards"])
+        due = 0 < min(self.MEASURE_EVERY, self.augmenter.rewards.size / 2) <= self._unmeasured
+        if due and self.augmenter.ready:
+            self._metrics, self._unmeasured = self.augmenter.metrics(), 0
+        self._log()
+
+    def _log(self) -> None:
+        """Every time, because SB3 forgets what was recorded when it writes a row."""
+        if self._logger is not None:
+            for name, value in self._metrics.items():
+                self._logger.record(f"mvpi/{name}", value)
+
+    def _augmented(
+        self, rewards: npt.NDArray[Any], dtype: np.dtype[Any], columns: Array | None = None
+    ) -> Array:
+        """Augmented rewards, if numbers of `dtype` can hold them."""
+        augmented = self.augmenter.augment(rewards, columns)
+        if columns is not None:
+            augmented = augmented * self.columns.balance(columns)
+        if not (np.abs(augmented) <= np.finfo(dtype).max).all():
+            largest = rewards.flat[np.argmax(np.abs(rewards))]
+            y = "" if self.columns.size else f" with y = {self.augmenter.y:g}"
+            raise InputError(
+                f"{self.augmenter.risk}{y} and rewards up to {largest:g} goes beyond what {dtype} "
+                "can hold: lower the risk aversion or scale rewards down"
+            )
+        return augmented
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | {"_env": None, "_logger": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update({"rng": np.random.default_rng(), **state})
+
+
+class OffPolicyPlug(Plug):
+    """`y` from a window of recent rewards; batches are augmented while they are drawn."""
+
+    WINDOW = 10_000
+
+    def _adopt_buffer(self, model: Any) -> None:
+        buffer = model.replay_buffer
+        if self.columns.size:
+            refuse_sums_of_columns(buffer, self.augmenter.risk)
+        if plug_of(buffer) is not self:
+            if self.augmenter.rewards.size == 0 and buffer.size() > 0:
+                self.observe(**recent(buffer, self.augmenter.window, self.columns))
+            adopt(buffer, drawing_augmented, self)
+
+    def observe(self, **told: Any) -> None:
+        """As they will be drawn: a `VecNormalize` of fixed scale divides what was stored raw."""
+        normalize = None if self._env is None else unwrap_vec_normalize(self._env)
+        drawn = BaseBuffer._normalize_reward(told["rewards"], normalize)
+        super().observe(**{**told, "rewards": drawn})
+
+    def observe_step(self, observations: Any, rewards: Any, dones: Any, infos: Any) -> None:
+        """A step of all environments."""
+        shape, ended = np.shape(rewards), terminated(dones, infos)
+        told: Observed = {"times": self._clock.step(dones), "terminated": ended}
+        if self.columns.size:
+            told["truncated"] = np.asarray(dones, np.bool_) & ~ended
+            told["columns"] = raw_in(observations, self.columns)
+        told = {name: values.reshape(*shape, *values.shape[1:]) for name, values in told.items()}
+        self.observe(rewards=rewards, **told)
+
+    def infos_to_store(self, infos: Any) -> Any:
+        """What the buffer learns of the ends of episodes: a return ends where one is cut, too."""
+        if not self.augmenter.risk.of_return:
+            return infos
+        return [{**info, CUT: False} if info.get(CUT) else info for info in infos]
+
+    def augment(self, rewards: Any) -> Any:
+        """An array or a tensor of rewards that were drawn."""
+        if isinstance(rewards, torch.Tensor):
+            return rewards.new_tensor(self.augment(rewards.numpy(force=True)))
+        return self._augmented(rewards, rewards.dtype).astype(rewards.dtype)
+
+    def relabelled(self, batch: Any) -> Any:
+        """A batch with fresh risk aversions, and with rewards augmented by its columns."""
+        raw = raw_in(batch.observations, self.columns)
+        self.columns.redraw(self.rng, raw)
+        drawn = batch.rewards
+        rewards = drawn.numpy(force=True) if isinstance(drawn, torch.Tensor) else drawn
+        columns = raw.reshape(*rewards.shape, self.columns.size)
+        augmented = self._augmented(rewards, rewards.dtype, columns).astype(rewards.dtype)
+        new: dict[str, Any] = {
+            "rewards": drawn.new_tensor(augmented) if drawn is not rewards else augmented
+        }
+        if RISK_AVERSION in self.columns:
+            place = self.columns.names.index(RISK_AVERSION)
+            seen = self.columns.encode(raw)[..., place]
+            for name in ("observations", "next_observations"):
+                new[name] = with_column(getattr(batch, name), self.columns, place, seen)
+        return batch._replace(**new)
+
+
+class OnPolicyPlug(Plug):
+    """`y` from the rollout and what came before; advantages see augmented rewards."""
+
+    WINDOW = 1_000
+    """At the least: measured on a few steps, `y` would follow the very rewards whose risk it is to
+    tell."""
+    grows_with_rollout = False
+    """Whether `y` is measured on the whole rollout where that is longer."""
+
+    _recorder: RewardRecorder | None = None
+
+    def __call__(self, env: VecEnv, callback: Any, *args: Any, **kwargs: Any) -> Any:
+        if self._recorder is None or self._recorder.venv is not env:
+            self._recorder = RewardRecorder(env)
+        self._recorder.begin(self._clock)
+        try:
+            return super().__call__(self._recorder, callback, *args, **kwargs)
+        finally:
+            self._recorder.end()
+
+    def _adopt_buffer(self, model: Any) -> None:
+        adopt(model.rollout_buffer, learning_augmented, self)
+
+    def observe_and_augment(self, rewards: Rewards, observations: Any) -> Rewards:
+        """`rewards` hold `gamma * value` at time limits; what the environment gave does not."""
+        told = self._given(rewards)
+        raw = told["rewards"]
+        if self.grows_with_rollout:
+            self.augmenter.resize(max(raw.size, self.WINDOW))
+        columns = raw_in(observations, self.columns) if self.columns.size else None
+        self.observe(**told, columns=columns)
+        if self.columns.size and not self.augmenter.ready:
+            return rewards  # no episode has ended: `train` is skipped
+        augmented = self._augmented(raw, rewards.dtype, columns)
+        at_limits = 0.0 if self.augmenter.risk.of_return else rewards - raw
+        return np.asarray(augmented + at_limits, rewards.dtype)
+
+    def _given(self, rewards: Rewards) -> Observed:
+        """Rewards as they were, their times and whether they ended episodes."""
+        recorder = self._recorder
+        if recorder is None or not recorder.recording:
+            unknown = dict.fromkeys(("times", "terminated", "truncated"))
+            return {"rewards": np.asarray(rewards, np.float64), **unknown}
+        raw = np.asarray(recorder.rewards, np.float64)
+        if raw.shape != rewards.shape:
+            raise InputError(
+                f"the rollout has rewards of shape {rewards.shape}, the environment gave "
+                f"{raw.shape}: collect_rollouts must step the environment that is passed to it"
+            )
+        ended = np.array(recorder.terminated)
+        return {
+            "rewards": raw,
+            "times": np.array(recorder.times),
+            "terminated": ended,
+            "truncated": np.array(recorder.dones) & ~ended,
+        }
+
+    def record(self) -> dict[str, Any]:
+        return {**super().record(), "grows_with_rollout": self.grows_with_rollout}
+
+    def _restore(self, record: dict[str, Any]) -> None:
+        super()._restore(record)
+        self.grows_with_rollout = bool(record["grows_with_rollout"])
+
+    def __getstate__(self) -> dict[str, Any]:
+        return super().__getstate__() | {"_recorder": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        # What version 0.1 called it.
+        self.grows_with_rollout = state.get("_grows_with_rollout", self.grows_with_rollout)
+
+
+class RewardRecorder(VecEnvWrapper):
+    """Keeps what the environments gave, which SB3 changes in place at a time limit."""
+
+    recording = False
+
+    def begin(self, clock: EpisodeClock) -> None:
+        """Record steps from now on, their times by this clock."""
+        self.recording = True
+        self._clock = clock
+        self.rewards: list[Rewards] = []
+        self.times: list[npt.NDArray[np.int64]] = []
+        self.terminated: list[npt.NDArray[np.bool_]] = []
+        self.dones: list[npt.NDArray[np.bool_]] = []
+
+    def end(self) -> None:
+        """Record no more."""
+        self.recording = False
+
+    def reset(self) -> Any:
+        return self.venv.reset()
+
+    def step_wait(self) -> Any:
+        step = self.venv.step_wait()
+        if self.recording:
+            _, rewards, dones, infos = step
+            self.rewards.append(rewards.copy())
+            self.times.append(self._clock.step(dones))
+            self.terminated.append(terminated(dones, infos))
+            self.dones.append(np.array(dones, np.bool_))
+        return step
+
+
+def _refuse_changing_rewards(env: VecEnv | None, already_asked: bool) -> None:
+    """Environments inside, which may be in other processes, are asked only once."""
+    if env is None:
+        return
+    normalize = unwrap_vec_normalize(env)
+    if normalize is not None and normalize.norm_reward and normalize.training:
+        changing = "VecNormalize(norm_reward=True)"
+    elif not already_asked and _is_wrapped(env, NormalizeReward):
+        changing = "the wrapper NormalizeReward"
+    else:
+        return
+    raise InputError(
+        f"{changing} divides rewards by a scale that changes while the agent learns, so a risk "
+        "aversion has no fixed meaning: leave rewards as they are (norm_reward=False)"
+    )
+
+
+def _is_wrapped(env: VecEnv, wrapper: type[Any]) -> bool:
+    """Whether an environment inside is; adapters of simulators may not know, having none inside."""
+    try:
+        return any(env.env_is_wrapped(wrapper))
+    except (AttributeError, NotImplementedError):
+        return False

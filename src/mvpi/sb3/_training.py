@@ -1,0 +1,266 @@
+"""Training that goes on in another process as if it had not been interrupted.
+
+    save_training(model, directory)
+    model = load_training(SAC, directory, env=env)
+    model.learn(steps, reset_num_timesteps=False)
+
+The directory holds one file, training.safetensors: arrays and JSON, no code. In it are the settings
+of the model, its networks and optimisers, its buffer, its counters, the random states of Python,
+numpy, torch and JAX, its environments, its risk, and the counters of callbacks. Settings that are
+code, such as a schedule that is a function, are given again to `load_training`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import random
+import warnings
+from pathlib import Path
+from typing import Any, TypeVar
+
+import gymnasium as gym
+import numpy as np
+import torch
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.callbacks import BaseCallback
+
+from mvpi._checks import check_kind, check_path, shown
+from mvpi._storage import files
+from mvpi._storage.arrays import Arrays, read_arrays, write_arrays
+from mvpi.errors import InputError, ResumeWarning, warn
+from mvpi.sb3._class_names import name_of
+from mvpi.sb3._extension import extended
+from mvpi.sb3._hooks import COLLECT, TRAIN, plug_in, was_risk_averse
+from mvpi.sb3._loading import plug_from
+from mvpi.sb3._outside import outside_state
+from mvpi.sb3._state_kinds import chance, is_flax_module, set_chance
+from mvpi.sb3._state_reader import NOTHING, StateReader
+from mvpi.sb3._state_writer import StateWriter, is_complete
+
+TRAINING = "training.safetensors"
+"""The file in the directory."""
+KIND = "training of Stable-Baselines3"
+_LEFT_OUT = (COLLECT, TRAIN, "_logger", "_custom_logger", "start_time", "device", "n_envs")
+"""Attributes of a model that belong to a process, or that come from its environments."""
+_NO_SETTINGS = ("self", "env", "policy", "device", "_init_setup_model")
+
+Algorithm = TypeVar("Algorithm", bound=BaseAlgorithm)
+Callbacks = BaseCallback | list[BaseCallback] | None
+
+
+def save_training(
+    model: BaseAlgorithm, directory: str | os.PathLike[str], *, callback: Callbacks = None
+) -> None:
+    """Write all that `load_training` needs to go on exactly, between two calls of `learn`.
+
+    `callback` is what is passed to `learn`, if its counters are to go on, too. The directory is
+    made if it is not there; what it held is replaced once everything is written.
+    """
+    check_kind(model, BaseAlgorithm, "model", "a model of Stable-Baselines3")
+    if was_risk_averse(model) and plug_in(model) is None:
+        raise InputError("this model was loaded without its risk: give it one by mvpi.sb3.attach")
+    if model.get_env() is None:
+        raise InputError("this model has no environment: give it one by model.set_env")
+    path = check_path(directory, "directory")
+    writer = StateWriter()
+    record = _record(model, writer) | {"callback": _callback_entries(callback, writer)}
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        write_arrays(path / TRAINING, KIND, writer.arrays, record)
+        files.remove_partial_files(path)
+    except OSError as error:
+        raise InputError(f"cannot write to the directory {path}: {error.strerror}") from None
+
+
+def load_training(
+    algorithm: type[Algorithm],
+    directory: str | os.PathLike[str],
+    env: Any,
+    *,
+    callback: Callbacks = None,
+    device: Any = "auto",
+    **settings: Any,
+) -> Algorithm:
+    """The model that `save_training` wrote; `learn(steps, reset_num_timesteps=False)` goes on.
+
+    `env` is made as it was for the first run; its state is restored. `settings` are those that
+    files cannot hold: functions, and classes of your own. `callback` gets its counters back.
+    Nothing in the file is executed. The random states of this process become those of the file.
+    """
+    given: Any = algorithm
+    if not (isinstance(given, type) and issubclass(given, BaseAlgorithm)):
+        raise InputError(f"algorithm must be a class of Stable-Baselines3, got {shown(algorithm)}")
+    path = check_path(directory, "directory") / TRAINING
+    arrays, record = read_arrays(path, KIND)
+    if record.get("algorithm") != name_of(algorithm):
+        there = files.short(record.get("algorithm"), 80)
+        raise InputError(f"{path} is of {there}, not of {name_of(algorithm)}")
+    _check_settings(record, settings, path)
+    try:
+        return _loaded(algorithm, arrays, record, env, callback, device, settings)
+    except (InputError, Warning):
+        raise
+    except Exception as error:
+        reason = f"{type(error).__name__}: {files.short(error, 200)}"
+        raise InputError(f"{path} is damaged, or env is another one: {reason}") from error
+
+
+def _record(model: Any, writer: StateWriter) -> dict[str, Any]:
+    plug = plug_in(model)
+    state = {n: v for n, v in vars(model).items() if n not in _LEFT_OUT}
+    entries = {name: writer.entry(value, name) for name, value in state.items()}
+    made_by_setup = {name for name, value in state.items() if is_flax_module(value)}
+    given = (_parameters(type(model)) - made_by_setup) & entries.keys() | {"policy_class"}
+    return {
+        "algorithm": name_of(type(model)),
+        "spaces": [str(model.observation_space), str(model.action_space)],
+        "n_envs": model.n_envs,
+        "model": entries,
+        "given": sorted(name for name in given if not is_complete(entries[name])),
+        "risk": None if plug is None else plug.record(),
+        "metrics": {} if plug is None else plug._metrics,
+        "random": _global_chance(writer),
+        "outside": outside_state(model.get_env()),
+    }
+
+
+def _global_chance(writer: StateWriter) -> dict[str, Any]:
+    """Random states of the process, which SB3 and environments draw from."""
+    return {
+        "python": chance(random._inst),
+        "numpy": chance(np.random.mtrand._rand),
+        "torch": writer.entry(torch.get_rng_state(), "random.torch"),
+    }
+
+
+def _set_global_chance(states: dict[str, Any], reader: StateReader) -> None:
+    set_chance(random._inst, states["python"])
+    set_chance(np.random.mtrand._rand, states["numpy"])
+    torch.set_rng_state(reader.value(states["torch"], NOTHING, "random.torch"))
+
+
+def _parameters(algorithm: type[Any]) -> set[str]:
+    """The names of all arguments of an algorithm."""
+    classes = [cls for cls in algorithm.__mro__ if "__init__" in vars(cls)]
+    names = {name for cls in classes for name in inspect.signature(cls).parameters}
+    return names - set(_NO_SETTINGS)
+
+
+def _check_settings(record: dict[str, Any], settings: dict[str, Any], path: Path) -> None:
+    given = ["policy" if name == "policy_class" else name for name in record.get("given", ())]
+    for name in given:
+        if name not in settings:
+            raise InputError(
+                f"{shown(name)} was code, which {path} does not hold: pass it to load_training, "
+                f"{files.short(name, 40)}=..."
+            )
+    for name in settings:
+        if name not in given:
+            raise InputError(f"{path} has its own {shown(name)}, leave it out")
+
+
+def _loaded(
+    algorithm: type[Algorithm],
+    arrays: Arrays,
+    record: dict[str, Any],
+    env: Any,
+    callback: Callbacks,
+    device: Any,
+    settings: dict[str, Any],
+) -> Algorithm:
+    reader = StateReader(arrays)
+    plug = None if record["risk"] is None else plug_from(record["risk"])
+    env = gym.make(env) if isinstance(env, str) else env
+    if plug is not None:
+        env = extended(env, plug.augmenter.risk, plug.columns.return_scale)
+    model = _made_anew(algorithm, record, env, device, settings, reader)
+    _check_environments(model, record)
+    if plug is not None:
+        clock = plug._clock
+        plug.attach(model)
+        plug._clock, plug._metrics = clock, dict(record["metrics"])
+    if record["model"]["_last_obs"] is not None:
+        model.env.reset()  # makes what an environment has only in an episode
+    reader.restore_fields(record["model"], model, "model")
+    _restore_callback(record["callback"], callback, reader)
+    _set_global_chance(record["random"], reader)
+    if reader.lost or record["outside"] != outside_state(model.env):
+        _begin_new_episodes(model, plug, reader.lost)
+    made: Algorithm = model
+    return made
+
+
+def _made_anew(
+    algorithm: type[Any],
+    record: dict[str, Any],
+    env: Any,
+    device: Any,
+    settings: dict[str, Any],
+    reader: StateReader,
+) -> Any:
+    """A model with the settings of the record, before its first step."""
+    entries = record["model"]
+    own = settings.pop("policy", None)
+    policy = reader.value(entries["policy_class"], NOTHING, "policy_class") if own is None else own
+    model = algorithm(policy=policy, env=env, device=device, _init_setup_model=False)
+    for name in vars(model).keys() & entries.keys():
+        if name not in settings and is_complete(entries[name]):
+            value = reader.value(entries[name], NOTHING, f"model.{name}")
+            vars(model)[name] = policy if name == "policy_class" else value
+    vars(model).update(settings)
+    with warnings.catch_warnings():
+        # SB3 takes the class of n-step buffers that it chose itself for one of the user.
+        warnings.filterwarnings("ignore", "`n_steps=", UserWarning)
+        model._setup_model()
+    return model
+
+
+def _check_environments(model: Any, record: dict[str, Any]) -> None:
+    if model.get_env() is None:
+        raise InputError("env must be the environment to go on in, got None")
+    if model.n_envs != record["n_envs"]:
+        raise InputError(
+            f"training went on in {files.short(record['n_envs'])} environments, env has "
+            f"{model.n_envs}"
+        )
+    here = [str(model.observation_space), str(model.action_space)]
+    for name, there, now in zip(("observations", "actions"), record["spaces"], here, strict=True):
+        if there != now:
+            raise InputError(f"env has the {name} {now}, training went on in {files.short(there)}")
+
+
+def _begin_new_episodes(model: Any, plug: Any, lost: list[str]) -> None:
+    where = f" ({files.short(', '.join(dict.fromkeys(lost)), 200)})" if lost else ""
+    warn(
+        f"{model.env} keeps state outside its random generators and attributes{where}: a new "
+        "episode begins; training goes on, but not exactly as it would have",
+        ResumeWarning,
+    )
+    model._last_obs = None  # `learn` resets the environments
+    if plug is not None:
+        plug._clock.reset()
+
+
+def _callbacks(callback: Callbacks) -> list[BaseCallback]:
+    listed = callback if isinstance(callback, list) else [] if callback is None else [callback]
+    for one in listed:
+        check_kind(one, BaseCallback, "callback", "a callback of Stable-Baselines3")
+    return listed
+
+
+def _callback_entries(callback: Callbacks, writer: StateWriter) -> list[Any]:
+    known = _callbacks(callback)
+    return [[name_of(type(c)), writer.fields(c, f"callback.{i}")] for i, c in enumerate(known)]
+
+
+def _restore_callback(entries: list[Any], callback: Callbacks, reader: StateReader) -> None:
+    here = _callbacks(callback)
+    names = [name_of(type(c)) for c in here]
+    if names != [name for name, _ in entries]:
+        raise InputError(
+            f"callback must be {files.short([name for name, _ in entries])}, as when the training "
+            f"was saved, got {names}"
+        )
+    for i, (one, (_, state)) in enumerate(zip(here, entries, strict=True)):
+        reader.restore_fields(state, one, f"callback.{i}")

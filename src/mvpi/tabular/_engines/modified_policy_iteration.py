@@ -1,0 +1,39 @@
+"""Modified policy iteration (Puterman, section 6.5).
+
+    v  <-  v + sum_{k <= m} (g P_pi)^k (T v - v),      pi greedy for v
+
+Used first wherever transitions are not banded: chains that mix fast, and dense ones. The order `m`
+is adaptive: steps end when their terms span a third of the residual (a hundredth where states have
+few successors). Where that takes too many steps, the next strategy
+is used.
+"""
+
+from __future__ import annotations
+
+from mvpi.tabular._engines.linear_systems import has_few_successors
+from mvpi.tabular._engines.policy_iteration import chain_of
+from mvpi.tabular._engines.strategy import Iterate
+from mvpi.tabular._matrices import NotUnichain
+from mvpi.tabular.chain import DIRECT_UP_TO
+
+_SHARE = 0.3
+
+
+class ModifiedPolicyIteration:
+    def __init__(self) -> None:
+        self._mixes_fast = True
+
+    def improve(self, iterate: Iterate) -> bool:
+        if not self._mixes_fast:
+            return False
+        mdp, target = iterate.mdp, iterate.target
+        if iterate.changed and not has_few_successors(mdp.transitions):
+            target = max(target, _SHARE * iterate.span)
+        try:
+            small = mdp.n_states <= DIRECT_UP_TO
+            chain = chain_of(mdp, iterate.policy, "krylov" if small else "auto")
+        except NotUnichain:
+            return False
+        iterate.values += chain.value_correction(iterate.residual, target, limit=0)
+        iterate.chain, self._mixes_fast = chain, not chain.mixes_slowly
+        return True

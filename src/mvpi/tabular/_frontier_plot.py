@@ -1,0 +1,277 @@
+"""The picture of an efficient frontier."""
+
+from __future__ import annotations
+
+import math
+from os import PathLike
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from mvpi._checks import check_kind, check_output
+from mvpi._types import Array
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.text import Annotation
+    from matplotlib.transforms import Bbox
+
+
+_MARGIN = 0.08
+"""Room around the efficient part, as a share of its width and height."""
+_MANY = 30
+"""Vertices from which their marks are small."""
+_MARK = 9.0
+"""Size of the marks of both ends, in points."""
+_APART = 3.0
+"""Smallest distance between a label and anything else, in points."""
+_LINE = 0.003
+"""The width of a line, as a share of that of the picture."""
+_CURVE = 4_000
+"""Points of the curve, so that its bends are smooth."""
+_PIXELS = 3.0
+"""Between two points of the curve that labels keep away from."""
+
+
+class Drawable(Protocol):
+    """What is drawn of an efficient frontier."""
+
+    means: Array
+    variances: Array
+    quantity: str
+
+    @property
+    def risk_aversions(self) -> Any: ...
+    @property
+    def curve(self) -> Any: ...
+    def __len__(self) -> int: ...
+
+
+class _Place(NamedTuple):
+    """Where a label stands: its offset from the vertex in points, and its alignment."""
+
+    offset: tuple[float, float]
+    horizontal: Literal["left", "center", "right"]
+    vertical: Literal["bottom", "center", "top"]
+
+
+_PLACES = (
+    _Place((10, -6), "left", "top"),
+    _Place((-10, 6), "right", "bottom"),
+    _Place((11, 0), "left", "center"),
+    _Place((-11, 0), "right", "center"),
+    _Place((0, -11), "center", "top"),
+    _Place((0, 11), "center", "bottom"),
+    _Place((10, 6), "left", "bottom"),
+    _Place((-10, -6), "right", "top"),
+    _Place((30, -10), "left", "center"),
+    _Place((-30, 10), "right", "center"),
+    _Place((24, -24), "left", "top"),
+    _Place((-24, 24), "right", "bottom"),
+    _Place((30, 10), "left", "center"),
+    _Place((-30, -10), "right", "center"),
+    _Place((24, 30), "left", "bottom"),
+    _Place((60, -8), "left", "center"),
+    _Place((60, 8), "left", "center"),
+    _Place((-60, 4), "right", "center"),
+    _Place((16, -44), "center", "top"),
+)
+"""In the order they are tried; the far ones have a line to their vertex."""
+_WITH_LINE = 20.0
+
+
+def draw(
+    frontier: Drawable,
+    path: str | PathLike[str] | None,
+    spread: Literal["variance", "standard deviation"],
+    axes: Axes | None,
+) -> Axes:
+    """Spread against mean: the efficient part, the dominated part, vertices, risk aversions."""
+    from matplotlib.axes import Axes
+    from matplotlib.backend_bases import FigureCanvasBase
+    from matplotlib.figure import Figure
+
+    if path is not None:
+        formats = FigureCanvasBase.get_supported_filetypes()
+        path = check_output(path, endings=[f".{name}" for name in formats])
+    if axes is None:
+        axes = Figure(figsize=(8.0, 5.0), layout="constrained").subplots()
+    check_kind(axes, Axes, "axes", "Axes of matplotlib, or None for a new figure")
+
+    def horizontal(variance: Array) -> Array:
+        return variance if spread == "variance" else np.sqrt(variance)
+
+    means, variances = frontier.curve(max(20, _CURVE // len(frontier)))
+    x, vertices = horizontal(variances), horizontal(frontier.variances)
+    efficient = _efficient(frontier, x, means)
+    _set_limits(axes, vertices, frontier.means)
+    curve = np.column_stack([x, means])
+    if len(_in_view(axes, curve, ~(efficient[:-1] & efficient[1:]))):
+        axes.plot(x, means, color="0.75", linewidth=1.5, linestyle="--", label="dominated")
+    if len(frontier) > 1:
+        seen = np.where(efficient, x, np.nan)
+        axes.plot(seen, means, color="tab:blue", linewidth=2, label="efficient")
+    if len(frontier) > 2:
+        axes.plot(
+            vertices,
+            frontier.means,
+            "o",
+            color="tab:blue",
+            markersize=3 if len(frontier) > _MANY else 5,
+            label="deterministic policies",
+            clip_on=False,
+        )
+    _mark_ends(axes, vertices, frontier.means)
+    axes.set_xlabel(f"{spread} of the {frontier.quantity}")
+    axes.set_ylabel(f"mean {frontier.quantity}")
+    axes.set_title("Efficient frontier, with the risk aversions $\\lambda$ it is best for")
+    axes.grid(alpha=0.25)
+    _, labels = axes.get_legend_handles_labels()
+    axes.legend(
+        loc="upper center",
+        bbox_to_anchor=(0.5, -0.12),
+        ncols=len(labels),
+        fontsize="small",
+        frameon=False,
+    )
+    _label_risk_aversions(frontier, axes, vertices, curve)
+    if path is not None:
+        figure = axes.get_figure(root=True)
+        assert figure is not None
+        figure.savefig(path, dpi=150)
+    return axes
+
+
+def _efficient(frontier: Drawable, x: Array, means: Array) -> npt.NDArray[np.bool_]:
+    """Which points of the boundary no point of a larger mean beats by more than a line's width."""
+    least_beyond = np.minimum.accumulate(x[::-1])[::-1]
+    width = _LINE * float(least_beyond[-1])
+    efficient: npt.NDArray[np.bool_] = (x <= least_beyond + width) & (means >= frontier.means[0])
+    return efficient
+
+
+def _mark_ends(axes: Axes, x: Array, means: Array) -> None:
+    ends = {"risk-neutral": ("^", "tab:red", -1), "least variance": ("s", "tab:green", 0)}
+    if len(x) == 1:
+        ends = {"risk-neutral and of least variance": ("s", "tab:green", 0)}
+    for name, (mark, color, i) in ends.items():
+        (line,) = axes.plot(x[i], means[i], mark, color=color, markersize=_MARK, label=name)
+        line.set(clip_on=False, zorder=3)
+
+
+def _set_limits(axes: Axes, x: Array, means: Array) -> None:
+    """The efficient part fills the picture, which begins at a spread of 0."""
+    width = float(np.ptp(x)) or float(x[-1]) or 1.0
+    height = float(np.ptp(means)) or max(abs(float(means[-1])), float(x[-1])) or 1.0
+    left = max(float(x[0]) - _MARGIN * width, 0.0)
+    axes.set_xlim(left, float(x[-1]) + _MARGIN * width)
+    axes.set_ylim(float(means[0]) - _MARGIN * height, float(means[-1]) + _MARGIN * height)
+
+
+def _in_view(axes: Axes, curve: Array, chosen: npt.NDArray[np.bool_] | None = None) -> Array:
+    """Pixels along the (chosen) segments of a curve, as far as the picture shows them."""
+    points = np.asarray(axes.transData.transform(curve))
+    start, step = points[:-1], np.diff(points, axis=0)
+    if chosen is not None:
+        start, step = start[chosen], step[chosen]
+    frame = axes.get_window_extent()
+    with np.errstate(divide="ignore", invalid="ignore"):
+        sides = np.stack([(corner - start) / step for corner in (frame.min, frame.max)])
+    inside = (frame.min <= start) & (start <= frame.max)
+    parallel = step == 0.0
+    enter = np.where(parallel, np.where(inside, 0.0, np.inf), sides.min(axis=0)).max(axis=1)
+    leave = np.where(parallel, np.where(inside, 1.0, -np.inf), sides.max(axis=0)).min(axis=1)
+    enter, leave = np.maximum(enter, 0.0), np.minimum(leave, 1.0)
+    seen = [
+        start[i] + _shares(enter[i], leave[i], float(np.hypot(*step[i])))[:, None] * step[i]
+        for i in np.flatnonzero(enter < leave)
+    ]
+    return np.concatenate(seen) if seen else np.empty((0, 2))
+
+
+def _shares(enter: float, leave: float, length: float) -> Array:
+    return np.linspace(enter, leave, 2 + int((leave - enter) * length / _PIXELS))
+
+
+def _label_risk_aversions(frontier: Drawable, axes: Axes, vertices: Array, curve: Array) -> None:
+    """Write the range of lambda beside every policy that has one and room for it."""
+    from matplotlib.text import Text
+
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    figure.draw_without_rendering()  # computes the layout
+    points = np.column_stack([vertices, frontier.means])
+    pixels = np.asarray(axes.transData.transform(points))
+    unit = figure.dpi / 72.0
+    around = 0.5 * _MARK * unit * np.array([(i, j) for i in (-1, 0, 1) for j in (-1, 0, 1)])
+    marks = [pixels[i] + around for i in (0, -1)]
+    taken = np.vstack([_in_view(axes, curve), pixels, *marks])
+    frame = axes.get_window_extent().padded(-1.0)
+    boxes: list[Bbox] = []
+    labelled = np.empty((0, 2))
+    supported = [i for i, span in enumerate(frontier.risk_aversions) if span is not None]
+    for i in _spread_out(supported):
+        if (np.hypot(*(labelled - pixels[i]).T) < _MARK * unit).any():
+            continue  # too close to another labelled vertex
+        span = frontier.risk_aversions[i]
+        assert span is not None
+        for place in _PLACES:
+            label = _label(axes, _range_text(*span), points[i], place)
+            label.get_window_extent()  # moves the text to its place
+            box = Text.get_window_extent(label).padded(_APART * unit)  # without the line
+            line = pixels[i] + _shares(0.0, 1.0, unit * math.hypot(*place.offset))[:, None] * (
+                unit * np.array(place.offset)
+            )
+            if _fits(box, frame, taken, boxes) and not any(_covers(b, line) for b in boxes):
+                boxes.append(box)
+                labelled = np.vstack([labelled, pixels[i]])
+                taken = np.vstack([taken, line])
+                break
+            label.remove()
+
+
+def _label(axes: Axes, text: str, point: Array, place: _Place) -> Annotation:
+    far = math.hypot(*place.offset) >= _WITH_LINE
+    return axes.annotate(
+        text,
+        (float(point[0]), float(point[1])),
+        xytext=place.offset,
+        textcoords="offset points",
+        ha=place.horizontal,
+        va=place.vertical,
+        fontsize="small",
+        arrowprops={"arrowstyle": "-", "color": "0.6", "linewidth": 0.8} if far else None,
+    )
+
+
+def _fits(box: Bbox, frame: Bbox, taken: Array, boxes: list[Bbox]) -> bool:
+    """Whether a label is inside the picture and covers neither the curve nor another label."""
+    inside = bool(np.all(frame.min <= box.min) and np.all(box.max <= frame.max))
+    return inside and not _covers(box, taken) and not box.count_overlaps(boxes)
+
+
+def _covers(box: Bbox, points: Array) -> bool:
+    low, high = np.asarray(box.min), np.asarray(box.max)
+    return bool(((low < points) & (points < high)).all(axis=1).any())
+
+
+def _spread_out(items: list[int]) -> list[int]:
+    """The ends first, then the middle, then the quarters, ...: all of them in the end."""
+    order, parts = [items[-1], items[0]], 1
+    while parts < len(items):
+        parts *= 2
+        order += [items[round(k * (len(items) - 1) / parts)] for k in range(1, parts, 2)]
+    return list(dict.fromkeys(order))
+
+
+def _range_text(low: float, high: float) -> str:
+    if math.isinf(high) and low == 0.0:
+        return "any $\\lambda$"
+    if math.isinf(high):
+        return f"$\\lambda$ > {low:.3g}"
+    if low == 0.0:
+        return f"$\\lambda$ < {high:.3g}"
+    if high - low < 0.02 * high:
+        return f"$\\lambda$ = {0.5 * (low + high):.3g}"
+    return f"$\\lambda$ {low:.3g} to {high:.3g}"

@@ -1,0 +1,162 @@
+"""The reward of a random step of an MDP, as a problem for the searches for optima.
+
+Expected functions of the reward are those of the occupancy. Vertices of the moment polytope come
+from risk-neutral solves (`mvpi.tabular.solve`), warm-started from vertices already known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mvpi._types import Array
+from mvpi.tabular._engines.backups import Actions
+from mvpi.tabular._policy_rewards import PolicyRewards
+from mvpi.tabular._problem import Distribution
+from mvpi.tabular._vertices import RAISE, Point, Units, Vertex
+from mvpi.tabular.chain import DIRECT_UP_TO, Chain, Values
+from mvpi.tabular.mdp import MDP
+from mvpi.tabular.solution import Solution, distribution_of, mixture, moments
+from mvpi.tabular.solve import WORST_UTILITY, Optimum, largest_mean, solve_rewards
+
+
+@dataclass(frozen=True, eq=False)
+class StepProblem:
+    """The reward of a random step of an MDP whose states can all be reached."""
+
+    mdp: MDP
+
+    @property
+    def quantity(self) -> str:
+        return "reward of a step"
+
+    @property
+    def rewards(self) -> Array:
+        return self.mdp.rewards
+
+    def expected(self, function: Callable[[Array], Array]) -> Array:
+        """`E[function(r) | s, a]`, `(S, A)`."""
+        return self.mdp.expected(function)
+
+    def solve(
+        self, rewards: Array, *, policy: Actions | None = None, tolerance: float = 1e-10
+    ) -> Optimum:
+        return solve_rewards(self.mdp, rewards, policy=policy, tolerance=tolerance)
+
+    def largest_mean(self, tolerance: float) -> Solution:
+        return largest_mean(self.mdp, tolerance)
+
+    def distribution(self, policy: npt.NDArray[Any]) -> Distribution:
+        return distribution_of(self.mdp, policy)
+
+    def moments(self, policy: npt.NDArray[Any]) -> tuple[float, float]:
+        return moments(self.distribution(policy))
+
+    def paid_by(self, policy: npt.NDArray[Any]) -> Array:
+        return self.mdp.rewards_paid_by(policy)
+
+    def mixed(self, policies: Sequence[Actions], shares: Sequence[float]) -> Array:
+        return mixture(self.mdp, policies, shares)
+
+    def moment_oracle(self, units: Units, finest: float) -> StepMoments:
+        return StepMoments(self.mdp, units, finest)
+
+
+class StepMoments:
+    """Vertices of the moment polytope of an MDP; moments are accurate to a tenth of `finest`."""
+
+    def __init__(self, mdp: MDP, units: Units, finest: float):
+        self.mdp, self.units, self.finest = mdp, units, finest
+        self.centre, self.scale = units
+        self._states = np.arange(mdp.n_states)
+        self._first = mdp.expected(lambda r: (r - self.centre) / self.scale)
+        self._second = mdp.expected(lambda r: ((r - self.centre) / self.scale) ** 2)
+
+    def vertex(self, policy: Actions, chain: Chain | None = None) -> Vertex:
+        """The vertex of a policy."""
+        return self._vertex(policy, chain or self.mdp.chain(policy))
+
+    def farthest(self, a: float, b: float, near: Sequence[Vertex]) -> tuple[Vertex, float]:
+        """The vertex that maximises `a m - b q`, and an upper bound on that.
+
+        The values of a known policy are known for any `a` and `b`, so the solve starts from the
+        best of the vertices `near`, state by state.
+        """
+        terms = a * self._first, -b * self._second
+        # Raised by the rounding error, so that the bound holds for the exact moments.
+        rewards = terms[0] + terms[1] + RAISE * (np.abs(terms[0]) + np.abs(terms[1]))
+        rewards = np.maximum(rewards, WORST_UTILITY)
+        policy, values = self._best_known(a, b, near)
+        optimum = solve_rewards(
+            self.mdp, rewards, policy=policy, values=values, tolerance=self.finest
+        )
+        for vertex in near:
+            if np.array_equal(vertex.policy, optimum.policy):
+                return vertex, optimum.upper
+        chain = optimum.chain or self.mdp.chain(optimum.policy)
+        nearest = min(near, key=lambda c: np.count_nonzero(c.policy != optimum.policy))
+        found = self._vertex(optimum.policy, chain, nearest, (a, b, optimum.values))
+        return found, optimum.upper
+
+    def statistics(self, vertex: Vertex) -> tuple[float, float]:
+        """Mean and variance of a vertex in the units of the rewards.
+
+        Small MDPs, and policies that the units do not suit: from the occupancy. Others: by policy
+        evaluation of the squared deviation from the mean, which avoids cancellation. A variance
+        below the squared accuracy of the mean is 0.
+        """
+        m, policy = vertex.point.m, vertex.policy
+        mean = self.centre + self.scale * m
+        if self.mdp.n_states <= DIRECT_UP_TO or not self.units.suit(mean, self._paid(policy)):
+            return moments(distribution_of(self.mdp, policy))
+        rewards = PolicyRewards(self.mdp, policy)
+        paid = rewards.expected(lambda r: ((r - self.centre) / self.scale - m) ** 2)
+        chain, guess = self.mdp.chain(policy), vertex.values[1] - 2.0 * m * vertex.values[0]
+        spread = chain.evaluate_relative(paid, 0.1 * self.finest, guess).gain
+        spread = min(max(spread, float(paid.min())), float(paid.max()))
+        return mean, self.scale**2 * spread if spread > self.finest**2 else 0.0
+
+    def _paid(self, policy: Actions) -> Units:
+        return Units.of(self.mdp.rewards_paid_by(policy), self.mdp.rewards)
+
+    def _best_known(self, a: float, b: float, near: Sequence[Vertex]) -> tuple[Actions, Values]:
+        """State by state the best of some policies for `a r - b r^2`, and its values."""
+        gains = [a * vertex.point.m - b * vertex.point.q for vertex in near]
+        highest = max(gains)
+        policy, values = near[0].policy, np.full(self.mdp.n_states, -np.inf)
+        for vertex, gain in zip(near, gains, strict=True):
+            candidate = a * vertex.values[0] - b * vertex.values[1]
+            if self.mdp.discount < 1.0:
+                candidate += (gain - highest) / (1.0 - self.mdp.discount)
+            policy = np.where(candidate > values, vertex.policy, policy)
+            values = np.maximum(values, candidate)
+        return policy, Values(values, highest)
+
+    def _vertex(
+        self,
+        policy: Actions,
+        chain: Chain,
+        near: Vertex | None = None,
+        solved: tuple[float, float, Array] | None = None,
+    ) -> Vertex:
+        """The vertex of a policy: moments and values.
+
+        If values for `a r - b r^2` are known (`solved`), one correction makes them exact, and with
+        those for `r` they give those for `r^2`.
+        """
+        first_paid = self._first[self._states, policy]
+        second_paid = self._second[self._states, policy]
+        guess, guess2 = (None, None) if near is None else near.values
+        first = chain.evaluate_relative(first_paid, 0.1 * self.finest, guess)
+        a, b, values = solved or (1.0, 0.0, None)
+        if b > 0.3:
+            paid = a * first_paid - b * second_paid
+            both = chain.evaluate_relative(paid, 0.1 * self.finest, values)
+            second = Values((a * first.values - both.values) / b, (a * first.gain - both.gain) / b)
+        else:
+            second = chain.evaluate_relative(second_paid, 0.1 * self.finest, guess2)
+        return Vertex(Point(first.gain, second.gain), policy, (first.values, second.values))

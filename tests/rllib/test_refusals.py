@@ -1,0 +1,90 @@
+"""What is refused, in one line that names the remedy."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import gymnasium as gym
+import pytest
+from ray.rllib.algorithms.bc import BCConfig
+from ray.rllib.algorithms.cql import CQLConfig
+from ray.rllib.algorithms.marwil import MARWILConfig
+from ray.rllib.algorithms.ppo import PPOConfig
+from rllib_problems import Gamble, dqn, ppo
+
+import mvpi
+from mvpi.rllib import augmenter_of, risk_averse
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        (PPOConfig, "an AlgorithmConfig of RLlib"),
+        (BCConfig(), "BCConfig is not supported.*mvpi.offline"),
+        (CQLConfig(), "CQLConfig is not supported.*mvpi.offline"),
+        (MARWILConfig(), "use PPO, APPO, IMPALA, SAC or DQN"),
+        (PPOConfig().offline_data(input_="/data"), "reads rewards from '/data'"),
+        (
+            PPOConfig().api_stack(
+                enable_rl_module_and_learner=False, enable_env_runner_and_connector_v2=False
+            ),
+            "old API stack: config.api_stack",
+        ),
+        (PPOConfig().multi_agent(policies={"a", "b"}), r"several agents, \['a', 'b'\]"),
+        (risk_averse(ppo(), risk=1.0), "risk-averse already"),
+    ],
+)
+def test_configs(config: Any, words: str) -> None:
+    with pytest.raises(mvpi.InputError, match=words) as caught:
+        risk_averse(config, risk=1.0)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"risk": -1.0},
+        {"risk": mvpi.VarianceBudget(0.0)},
+        {"risk": 1.0, "window": 0},
+        {"risk": 1.0, "occupancy": "all"},
+    ],
+)
+def test_arguments(arguments: Any) -> None:
+    with pytest.raises(mvpi.InputError):
+        risk_averse(ppo(), **arguments)
+
+
+def test_what_replaces_ours_is_noticed(build: Any) -> None:
+    config = risk_averse(ppo(), risk=1.0).learners(learner_connector=None)
+    with pytest.raises(mvpi.InputError, match="call risk_averse last"):
+        config.build_algo()
+    algorithm = build(risk_averse(ppo(), risk=1.0).callbacks(on_sample_end=print_nothing))
+    with pytest.raises(mvpi.InputError, match="call risk_averse last"):
+        algorithm.train()
+    plain = build(ppo())
+    with pytest.raises(mvpi.InputError, match="not built from a config of"):
+        augmenter_of(plain)
+
+
+def print_nothing(**_: Any) -> None:
+    """A user's callback."""
+
+
+class Normalised(gym.wrappers.NormalizeReward):  # type: ignore[type-arg]
+    def __init__(self, config: Any) -> None:
+        super().__init__(Gamble())
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_normalised_rewards() -> None:
+    with pytest.raises(mvpi.InputError, match="NormalizeReward"):
+        risk_averse(dqn(Normalised), risk=1.0).build_algo()
+
+
+def test_the_missing_extra_is_named() -> None:
+    code = "import sys; sys.modules['ray'] = None; import mvpi.rllib"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "mvpi.rllib needs the package ray:" in run.stderr
+    assert "'.[rllib]'" in run.stderr

@@ -1,0 +1,314 @@
+"""Training saved in one process and continued in another: the same bits as without a break."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import pickle
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from algorithms import ALGORITHMS, Algorithm, Echo
+from checks import weights
+from stable_baselines3 import DQN, PPO, SAC, TD3
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.noise import OrnsteinUhlenbeckActionNoise
+from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+
+from mvpi import CVaR, InputError, OfReturn, RiskRange
+from mvpi._storage.arrays import read_arrays, write_arrays
+from mvpi.errors import ResumeWarning
+from mvpi.sb3 import augmenter_of, load_training, save_training
+from mvpi.sb3._training import KIND, TRAINING
+
+STEPS = 90
+RISKS: dict[str, Any] = {"plain": None, "range": OfReturn(RiskRange(0.5, 2.0)), "cvar": CVaR(0.3)}
+BY_NAME = {str(a): a for a in ALGORITHMS}
+SAC_, PPO_ = BY_NAME["stable_baselines3.SAC"], BY_NAME["stable_baselines3.PPO"]
+RESUMED = "bits equal after `load_training` in a new process"
+QUICK = ("stable_baselines3.SAC", "stable_baselines3.PPO")
+"""One of each kind: the others are slow."""
+
+
+def made(algorithm: Algorithm, risk: str) -> Any:
+    return algorithm.plain() if risk == "plain" else algorithm.plugged(RISKS[risk])
+
+
+def digest(model: Any) -> str:
+    """Of all that training changes: networks, the buffer, counters, `y`."""
+    seen = hashlib.sha256(b"".join(np.ascontiguousarray(w).tobytes() for w in weights(model)))
+    buffer = model.replay_buffer if hasattr(model, "replay_buffer") else model.rollout_buffer
+    seen.update(np.ascontiguousarray(buffer.rewards).tobytes())
+    returns = [[e["r"], e["l"]] for e in model.ep_info_buffer]
+    seen.update(repr([model.num_timesteps, model._n_updates, model._episode_num, returns]).encode())
+    seen.update(repr(np.asarray(model._last_obs).tolist()).encode())
+    return seen.hexdigest()
+
+
+def next_number() -> str:
+    """Also the global generator, which SB3 draws from, is where it would have been."""
+    return repr(float(np.random.random()))  # noqa: NPY002
+
+
+def go_on(names: list[str], risk: str, directory: Path) -> dict[str, str]:
+    """In this process: the digests of models that are loaded and learn on."""
+    import torch
+
+    torch.set_num_threads(1)
+    found = {}
+    for name in names:
+        algorithm = BY_NAME[name]
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", ResumeWarning)
+            model = load_training(algorithm.cls, directory / name, env=algorithm.env())
+        model.learn(STEPS, reset_num_timesteps=False)
+        found[name] = digest(model) + next_number()
+    return found
+
+
+def in_new_process(names: list[str], risk: str, directory: Path) -> dict[str, str]:
+    code = (
+        f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+        "import json, pathlib, test_training\n"
+        f"print(json.dumps(test_training.go_on({names}, {risk!r}, "
+        f"pathlib.Path({str(directory)!r}))))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2_000:]
+    found: dict[str, str] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def uninterrupted(algorithm: Algorithm, risk: str, directory: Path) -> str:
+    """Saved in the middle, which changes nothing."""
+    model = made(algorithm, risk)
+    model.learn(STEPS)
+    save_training(model, directory / str(algorithm))
+    model.learn(STEPS, reset_num_timesteps=False)
+    return digest(model) + next_number()
+
+
+@pytest.mark.parametrize("risk", ["plain", "range"])
+def test_the_same_bits_in_a_new_process(risk: str, tmp_path: Path) -> None:
+    expected = {name: uninterrupted(BY_NAME[name], risk, tmp_path) for name in QUICK}
+    assert in_new_process(list(QUICK), risk, tmp_path) == expected
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", ALGORITHMS, ids=str)
+@pytest.mark.supports(RESUMED)
+def test_every_algorithm_goes_on_exactly(algorithm: Algorithm, tmp_path: Path) -> None:
+    name = str(algorithm)
+    expected = uninterrupted(algorithm, "cvar", tmp_path)
+    assert in_new_process([name], "cvar", tmp_path) == {name: expected}
+
+
+def test_saving_changes_nothing(tmp_path: Path) -> None:
+    expected = uninterrupted(SAC_, "cvar", tmp_path)
+    model = made(SAC_, "cvar")
+    model.learn(STEPS)
+    model.learn(STEPS, reset_num_timesteps=False)
+    assert digest(model) + next_number() == expected
+
+
+class Counting(BaseCallback):
+    """Keeps what it has seen, as callbacks do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.best, self.rewards = float("-inf"), [0.0]
+
+    def _on_step(self) -> bool:
+        self.best = max(self.best, float(self.locals["rewards"][0]))
+        self.rewards.append(float(self.locals["rewards"][0]))
+        return True
+
+
+def continued(make: Any, cls: Any, make_env: Any, tmp_path: Path, **more: Any) -> tuple[Any, Any]:
+    """A model that went on, and one that was loaded in the middle and went on."""
+    whole = make(make_env())
+    whole.learn(STEPS)
+    save_training(whole, tmp_path / "training")
+    whole.learn(STEPS, reset_num_timesteps=False)
+    loaded = load_training(cls, tmp_path / "training", env=make_env(), **more)
+    loaded.learn(STEPS, reset_num_timesteps=False)
+    return whole, loaded
+
+
+@pytest.mark.parametrize("task", ["Pendulum-v1", "Ant-v5"])
+def test_environments_are_restored_in_the_middle_of_an_episode(task: str, tmp_path: Path) -> None:
+    def make(env: Any) -> Any:
+        size = env.action_space.shape
+        noise = OrnsteinUhlenbeckActionNoise(np.zeros(size), np.full(size, 0.2))
+        small = {"learning_starts": 30, "policy_kwargs": {"net_arch": [8]}, "seed": 1}
+        return TD3("MlpPolicy", env, action_noise=noise, buffer_size=500, **small)
+
+    whole, loaded = continued(make, TD3, lambda: gym.make(task), tmp_path)
+    assert not whole.env.buf_dones.any()
+    assert digest(loaded) == digest(whole)
+    np.testing.assert_array_equal(loaded.action_noise.noise_prev, whole.action_noise.noise_prev)
+
+
+def test_several_normalised_environments_and_schedules(tmp_path: Path) -> None:
+    def schedule(left: float) -> float:
+        return 1e-3 * left
+
+    def make(env: Any) -> Any:
+        return PPO("MlpPolicy", env, n_steps=16, batch_size=16, seed=2, clip_range=schedule)
+
+    def envs() -> Any:
+        return VecNormalize(DummyVecEnv([Echo, Echo]))
+
+    with pytest.raises(InputError, match=r"'clip_range' was code, .*pass it to load_training"):
+        continued(make, PPO, envs, tmp_path)
+    whole, loaded = continued(make, PPO, envs, tmp_path, clip_range=schedule)
+    assert digest(loaded) == digest(whole)
+    assert loaded.env.ret_rms.mean == whole.env.ret_rms.mean
+    with pytest.raises(InputError, match="has its own 'gamma', leave it out"):
+        load_training(PPO, tmp_path / "training", envs(), clip_range=schedule, gamma=0.5)
+    with pytest.raises(InputError, match="training went on in 2 environments, env has 1"):
+        load_training(PPO, tmp_path / "training", Echo(), clip_range=schedule)
+
+
+def test_callbacks_go_on_counting(tmp_path: Path) -> None:
+    callback = Counting()
+    model = SAC_.plain()
+    model.learn(STEPS, callback=callback)
+    save_training(model, tmp_path, callback=callback)
+    fresh = Counting()
+    load_training(SAC, tmp_path, SAC_.env(), callback=fresh)
+    assert (fresh.best, fresh.rewards, fresh.n_calls) == (callback.best, callback.rewards, STEPS)
+    with pytest.raises(InputError, match=r"callback must be .*Counting"):
+        load_training(SAC, tmp_path, SAC_.env())
+
+
+class Hidden(Echo):
+    """Keeps part of its state where nobody finds it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stream = iter(range(10**9))
+
+    def step(self, action: Any) -> Any:
+        seen, *rest = super().step(action)
+        seen[1] = next(self.stream)
+        return seen, *rest
+
+
+class Shared(Echo):
+    """Keeps part of its state in its class."""
+
+    total = 0
+
+    def step(self, action: Any) -> Any:
+        Shared.total += 1
+        return super().step(action)
+
+
+@pytest.mark.parametrize("env", [Hidden, Shared])
+def test_hidden_state_is_warned_of(env: Any, tmp_path: Path) -> None:
+    Shared.total = 0
+    model = SAC_.plugged(1.0, env())
+    model.learn(STEPS)
+    save_training(model, tmp_path)
+    Shared.total = 0  # as in a new process
+    with pytest.warns(ResumeWarning, match="keeps state outside its random generators"):
+        again = load_training(SAC, tmp_path, env())
+    again.learn(STEPS, reset_num_timesteps=False)
+    assert again.num_timesteps == 2 * STEPS
+
+
+def test_the_risk_is_part_of_it(tmp_path: Path) -> None:
+    model = made(PPO_, "range")
+    model.learn(STEPS)
+    save_training(model, tmp_path)
+    again = load_training(PPO, tmp_path, PPO_.env())
+    lam = np.linspace(0.5, 2.0, 5)
+    np.testing.assert_array_equal(augmenter_of(again).y_at(lam), augmenter_of(model).y_at(lam))
+
+
+# Mistakes and hostile files.
+
+
+def test_mistakes(tmp_path: Path) -> None:
+    save_training(SAC_.plain(), tmp_path)  # before the first step
+    with pytest.raises(InputError, match=r"is of .*:SAC, not of .*:PPO"):
+        load_training(PPO, tmp_path, SAC_.env())
+    with pytest.raises(InputError, match="algorithm must be a class"):
+        load_training("SAC", tmp_path, SAC_.env())  # type: ignore[type-var]
+    with pytest.raises(InputError, match="env has the actions"):
+        load_training(SAC, tmp_path, Wider())
+    with pytest.raises(InputError, match="does not exist"):
+        load_training(SAC, tmp_path / "nowhere", SAC_.env())
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="cannot write"):
+        save_training(SAC_.plain(), tmp_path / "file")
+    load_training(SAC, tmp_path, SAC_.env()).learn(30)
+
+
+class Wider(Echo):
+    def __init__(self) -> None:
+        super().__init__()
+        self.action_space = gym.spaces.Box(-2.0, 2.0, (2,), np.float32)
+
+
+def test_links_are_not_followed(tmp_path: Path) -> None:
+    aim = tmp_path / "aim"
+    aim.write_text("mine")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / TRAINING).symlink_to(aim)
+    save_training(SAC_.plain(), tmp_path / "out")
+    assert aim.read_text() == "mine"
+
+
+class Bomb:
+    def __init__(self, fuse: Path) -> None:
+        self.fuse = fuse
+
+    def __reduce__(self) -> Any:
+        return Path.touch, (self.fuse,)
+
+
+def test_hostile_files(tmp_path: Path) -> None:
+    """Nothing runs; whatever is wrong is one line."""
+    model = DQN("MlpPolicy", Echo(discrete=True), seed=0, buffer_size=50, learning_starts=10)
+    model.learn(40)
+    save_training(model, tmp_path)
+    path, fuse = tmp_path / TRAINING, tmp_path / "fuse"
+    whole = path.read_bytes()
+    arrays, record = read_arrays(path, KIND)
+    facts = {n: v for n, v in record.items() if n not in ("format", "kind", "checksum")}
+    rng = np.random.default_rng(0)
+
+    def refused() -> bool:
+        with contextlib.suppress(InputError):
+            load_training(DQN, tmp_path, Echo(discrete=True))
+            return False
+        return True
+
+    for data in (b"", pickle.dumps(Bomb(fuse)), whole[:-7], whole[100:]):
+        path.write_bytes(data)
+        assert refused()
+    for _ in range(20):
+        at = int(rng.integers(len(whole)))
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 255]) + whole[at + 1 :])
+        assert refused()
+    odd = ["x", -1, [], {}, ["class", "os:system"], ["new", "os:system", {}], ["nonsense"], 10**30]
+    count = 0
+    for name in sorted(facts["model"]):
+        for entry in rng.permutation(np.array(odd, object))[:3].tolist():
+            changed = {**facts, "model": {**facts["model"], name: entry}}
+            write_arrays(path, KIND, arrays, changed)
+            count += refused()
+    assert count > 40
+    for entry in ({"step": 1}, {"__class__": 1}, {"_mvpi_plug": 1}, {"a b": 1}):
+        write_arrays(path, KIND, arrays, {**facts, "model": {**facts["model"], **entry}})
+        assert refused() or entry == {"step": 1}
+    assert not fuse.exists()

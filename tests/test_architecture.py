@@ -1,0 +1,101 @@
+"""Which module may import which (DESIGN.md, section 4), and what CONTRIBUTING.md says of that."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path[:0] = [str(Path(__file__).parent)]
+
+import code_map  # noqa: E402 - the path comes first
+import import_graph  # noqa: E402
+import import_picture  # noqa: E402
+
+GRAPH = import_graph.import_graph()
+
+
+def test_every_package_has_its_layer() -> None:
+    placed = {name for layer in import_graph.LAYERS for name in layer}
+    assert {import_graph.package(name) for name in GRAPH} <= placed
+
+
+def test_imports_point_one_way() -> None:
+    assert import_graph.upward(GRAPH) == set()
+
+
+def test_nothing_imports_in_circles() -> None:
+    assert import_graph.on_cycles(GRAPH) == set()
+
+
+def test_imports_are_found_wherever_they_are(tmp_path: Path) -> None:
+    """In functions, for types only, of a name or a module, by a text; and cycles of several."""
+    sources = {
+        "__init__": "from mvpi.cli import main",
+        "risk": "def f():\n    from mvpi.cli import app, main",
+        "cli/__init__": "main = 1",
+        "cli/app": "if TYPE_CHECKING:\n    import mvpi.stats\nLAZY = {'x': 'mvpi.agents'}",
+        "stats": "import numpy\nfrom mvpi import risk, __version__",
+        "agents": "'''Not an import: see mvpi.stats.'''",
+    }
+    for name, text in sources.items():
+        path = tmp_path / "mvpi" / f"{name}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    graph = import_graph.import_graph(tmp_path)
+    assert graph == {
+        "mvpi.risk": {"mvpi.cli", "mvpi.cli.app"},
+        "mvpi.cli": set(),
+        "mvpi.cli.app": {"mvpi.stats", "mvpi.agents"},
+        "mvpi.stats": {"mvpi.risk", "mvpi"},
+        "mvpi.agents": set(),
+    }
+    assert import_graph.on_cycles(graph) == {
+        ("mvpi.risk", "mvpi.cli.app"),
+        ("mvpi.cli.app", "mvpi.stats"),
+        ("mvpi.stats", "mvpi.risk"),
+    }
+    assert import_graph.upward(graph) == {
+        ("mvpi.risk", "mvpi.cli"),
+        ("mvpi.risk", "mvpi.cli.app"),
+        ("mvpi.stats", "mvpi.risk"),
+        ("mvpi.stats", "mvpi"),
+    }
+
+
+def test_the_picture_has_no_arrow_through_a_box() -> None:
+    counts = import_graph.between_packages(GRAPH)
+    edges = import_picture.reduced(counts)
+    places = import_picture.places(edges, {name for edge in counts for name in edge})
+    assert import_picture.hits(places, edges) == []
+    assert len(set(places.values())) == len(places)
+
+
+def test_an_arrow_that_follows_from_others_is_left_out() -> None:
+    edges = {("a", "b"), ("b", "c"), ("a", "c"), ("c", "d"), ("a", "d")}
+    assert import_picture.reduced(edges) == [("a", "b"), ("b", "c"), ("c", "d")]
+
+
+def test_the_map_of_the_code_is_that_of_today() -> None:
+    text = code_map.CONTRIBUTING.read_text(encoding="utf-8")
+    if code_map.written(text) != code_map.code_map():
+        pytest.fail("CONTRIBUTING.md has another map of the code: python tests/code_map.py")
+
+
+def test_the_map_names_every_module_once() -> None:
+    """The block is read back as a tree: what is indented by two more is inside."""
+    found, folders = [], {4: ""}
+    for line in code_map.code_map().splitlines()[1:]:
+        indent = len(line) - len(line.lstrip())
+        name = line.split()[0]
+        if indent - 2 not in folders or not name.endswith((".py", "/")):
+            continue  # the rest of a summary
+        folders = {depth: folder for depth, folder in folders.items() if depth < indent}
+        if name.endswith("/"):
+            folders[indent] = f"{folders[indent - 2]}{name}"
+        else:
+            found.append(f"{folders[indent - 2]}{name}")
+    source = import_graph.SOURCE / "mvpi"
+    exist = [str(path.relative_to(source)) for path in source.rglob("*.py")]
+    assert sorted(found) == sorted(path for path in exist if not path.endswith("__init__.py"))

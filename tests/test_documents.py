@@ -1,0 +1,105 @@
+"""The Python blocks of every document run, those of a page in one namespace; and the site."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+
+import mvpi
+
+ROOT = Path(__file__).parent.parent
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
+SLOW: set[str] = set()
+"""Pages whose blocks take more than a few seconds."""
+
+
+def blocks(page: Path) -> list[tuple[int, str]]:
+    """Line and text of the Python blocks of a page."""
+    text = page.read_text(encoding="utf-8")
+    found = re.finditer(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return [(text.count("\n", 0, match.start()) + 1, match[1]) for match in found]
+
+
+def name(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+def pages() -> list:
+    return [
+        pytest.param(page, id=name(page), marks=[pytest.mark.slow] if name(page) in SLOW else [])
+        for page in PAGES
+        if blocks(page)
+    ]
+
+
+@pytest.mark.parametrize("page", pages())
+def test_code_runs(tmp_path: Path, monkeypatch, page: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    namespace = {"__name__": "__main__"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for line, code in blocks(page):
+            # As many empty lines before it as on the page: a traceback names the right one.
+            exec(compile("\n" * line + code, str(page), "exec"), namespace)
+
+
+def test_the_reference_has_an_example_of_every_public_name() -> None:
+    shown = "".join(
+        code for page in PAGES if "/reference/" in str(page) for _, code in blocks(page)
+    )
+    used = set(re.findall(r"\bmvpi\.(\w+)", shown))
+    assert set(mvpi.__all__) - {"__version__"} <= used
+
+
+def test_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) < 200
+
+
+def test_links_of_readme_lead_somewhere() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text):
+        assert (ROOT / target).exists(), target
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site as `make docs` builds it: any broken link fails."""
+    out = tmp_path_factory.mktemp("site")
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "-q", "-d", str(out)],
+        cwd=ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+@pytest.mark.slow
+def test_the_site_needs_no_network(site: Path) -> None:
+    for page in site.rglob("*.html"):
+        text = page.read_text(encoding="utf-8")
+        loaded = re.findall(r"<(?:script|img|link)[^>]+(?:src|href)=\"?(https?:[^\"> ]+)", text)
+        assert loaded == [], page
+
+
+@pytest.mark.slow
+def test_the_site_can_be_searched_and_has_the_reference(site: Path) -> None:
+    index = (site / "search/search_index.json").read_text(encoding="utf-8")
+    for word in ("saturation", "risk_averse", "buffer-size", "MonotoneMeanVariance"):
+        assert word in index
+    text = (site / "reference/command-line.html").read_text(encoding="utf-8")
+    assert "--buffer-size INT" in text
+    assert "help:" not in text

@@ -1,0 +1,56 @@
+"""Hooks of MkDocs: files from outside docs/ that its pages link to, and help texts of commands.
+
+In the repository a page links to `../results/README.md`. On the site `results/` and `examples/` are
+beside the pages: such links lose one `../`, and links from `results/` into `../docs/` the folder.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).parent.parent
+_OUTSIDE = ("results/**/*.md", "results/**/*.csv", "results/**/*.png", "examples/*.py")
+
+
+def on_files(files: Files, config: Any) -> Files:
+    for pattern in _OUTSIDE:
+        for path in sorted(ROOT.glob(pattern)):
+            name = path.relative_to(ROOT).as_posix()
+            files.append(File.generated(config, name, abs_src_path=str(path)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    return with_help(with_links(markdown, page.file.src_uri))
+
+
+def with_links(markdown: str, src_uri: str) -> str:
+    """Links as the site needs them.
+
+    >>> with_links("[a](../results/README.md) [b](../../examples/x.py)", "how-to/a.md")
+    '[a](../results/README.md) [b](../examples/x.py)'
+    """
+    if src_uri.startswith("results/"):
+        return markdown.replace("](../docs/", "](../")
+    up = "../" * src_uri.count("/")
+    return re.sub(rf"\]\({re.escape(up)}\.\./(results|examples)/", rf"]({up}\1/", markdown)
+
+
+def with_help(markdown: str) -> str:
+    """`<!-- help: solve -->` becomes what `mvpi solve --help` prints."""
+    return re.sub(r"<!-- help: ([\w ]*)-->", lambda found: _help(found[1].split()), markdown)
+
+
+def _help(path: list[str]) -> str:
+    sys.path[:0] = [str(ROOT / "src")]
+    from mvpi.cli.app import _command
+    from mvpi.cli.usage import _drawn
+
+    text = _drawn(_command, [*path, "--help"], columns=90)
+    lines = [line.rstrip() for line in text.rstrip().splitlines()]
+    return "\n".join(["```text", *lines, "```"])
