@@ -77,7 +77,7 @@ class Online:
     answer = results
 
     def another(self) -> Run:
-        return Online(replace(self.case, risk="0.5"))
+        return Online(replace(self.case, risk=victims.another_risk_of(self.case.algorithm)))
 
 
 @dataclass(frozen=True)

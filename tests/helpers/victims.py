@@ -68,6 +68,11 @@ def risk_of(algorithm: str) -> str:
     return "cvar:0.4:0.9" if algorithm == "cvar-pg" else "1.0"
 
 
+def another_risk_of(algorithm: str) -> str:
+    """A risk that the algorithm takes, which leads to other results."""
+    return "cvar:0.4:0.5" if algorithm == "cvar-pg" else "0.5"
+
+
 FILES = ("open", "write", "fsync", "replace", "unlink")
 ANY = (*FILES, "step", "add")
 STEPS_UNTIL_KILLED = 300
