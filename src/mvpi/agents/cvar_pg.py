@@ -48,6 +48,11 @@ class CVaRPG(TotalRewardAgent[CVaRPGSettings]):
     name = "cvar-pg"
     settings_type = CVaRPGSettings
     learner_type = CVaRPGLearner
+    risk_type = CVaR
+    objective = (
+        "maximises a CVaR of the return: risk must be mvpi.CVaR(level, weight), "
+        "cvar:LEVEL:WEIGHT on the command line"
+    )
 
     def _set_up(self, env: Any, risk: Risk | float, seed: int, settings: CommonSettings) -> None:
         chosen = self.usable(as_risk(risk))
@@ -59,12 +64,3 @@ class CVaRPG(TotalRewardAgent[CVaRPGSettings]):
                 f"them: batch_episodes must be >= {math.ceil(1.0 / chosen.level)}"
             )
         super()._set_up(env, risk, seed, settings)
-
-    @classmethod
-    def usable(cls, risk: Risk) -> Risk:
-        if not isinstance(risk, CVaR):
-            raise InputError(
-                "CVaRPG maximises a CVaR of the return: risk must be mvpi.CVaR(level, weight), "
-                f"cvar:LEVEL:WEIGHT on the command line, got {risk}"
-            )
-        return risk

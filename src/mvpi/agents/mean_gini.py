@@ -20,8 +20,6 @@ from mvpi._types import Array
 from mvpi.agents.episode_batches import EpisodeBatchLearner
 from mvpi.agents.parallel_actors import TotalRewardAgent
 from mvpi.agents.settings import MeanGiniSettings
-from mvpi.errors import InputError
-from mvpi.risk import MeanVariance, Risk
 
 
 def eta(g: Array) -> Array:
@@ -74,12 +72,4 @@ class MeanGini(TotalRewardAgent[MeanGiniSettings]):
     name = "mean-gini"
     settings_type = MeanGiniSettings
     learner_type = MeanGiniLearner
-
-    @classmethod
-    def usable(cls, risk: Risk) -> Risk:
-        if not isinstance(risk, MeanVariance):
-            raise InputError(
-                "MeanGini weighs the Gini deviation of the return: risk must be a number, got "
-                f"{risk}; TD3 and PPO take any risk"
-            )
-        return risk
+    objective = "weighs the Gini deviation of the return: risk must be a number"

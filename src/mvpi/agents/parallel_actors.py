@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
@@ -29,14 +29,17 @@ E = TypeVar("E", bound=EpisodicSettings)
 
 
 class TotalRewardAgent(Agent[S]):
-    """An agent whose risk is the variance of an episode's return."""
+    """An agent with an objective of its own for the return of an episode: one kind of risk."""
+
+    risk_type: ClassVar[type[Risk]] = MeanVariance
+    objective: ClassVar[str] = "weighs the variance of the return: risk must be a number"
+    """What it does with the risk, and which one it takes, for a message."""
 
     @classmethod
     def usable(cls, risk: Risk) -> Risk:
-        if not isinstance(risk, MeanVariance):
+        if not isinstance(risk, cls.risk_type):
             raise InputError(
-                f"{cls.__name__} weighs the variance of the return: risk must be a number, got "
-                f"{risk}; TD3 and PPO take any risk"
+                f"{cls.__name__} {cls.objective}, got {risk}; TD3 and PPO take any risk"
             )
         return risk
 

@@ -53,7 +53,7 @@ class CommonSettings:
     @property
     def occupancy_gamma(self) -> float | None:
         """The discount of the occupancy that rewards are weighed by; None: all count alike."""
-        return self.gamma if getattr(self, "occupancy", None) == "discounted" else None
+        return None
 
     def record(self) -> dict[str, Any]:
         """The settings as a JSON object, the same as in versions with fewer settings."""
@@ -90,7 +90,32 @@ class CommonSettings:
 
 
 @dataclass(frozen=True)
-class TD3Settings(CommonSettings):
+class AugmentedSettings(CommonSettings):
+    """What TD3 and PPO share: they learn from augmented rewards, for any risk measure."""
+
+    occupancy: Occupancy = "undiscounted"
+    """How `y` and the variance weigh rewards: all alike as the paper does, or discounted, with 0
+    after the end: for tasks that terminate with costs per step."""
+    budget_rate: float = 0.05
+    """With a variance budget: how far a measurement of the variance moves the risk aversion."""
+    return_scale: float = 1.0
+    """With OfReturn: the size of a return. Below it, networks see the return so far in proportion,
+    beyond it by its logarithm."""
+
+    _before: ClassVar[dict[str, Any]] = {"occupancy": "undiscounted", "return_scale": 1.0}
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._numbers("budget_rate", "return_scale", above=0.0)
+        check_occupancy(self.occupancy)
+
+    @property
+    def occupancy_gamma(self) -> float | None:
+        return self.gamma if self.occupancy == "discounted" else None
+
+
+@dataclass(frozen=True)
+class TD3Settings(AugmentedSettings):
     """Settings of MVPI-TD3; the defaults are the paper's."""
 
     learning_rate: float = 1e-3
@@ -124,16 +149,8 @@ class TD3Settings(CommonSettings):
     """Bound of that noise."""
     window: int = 10_000
     """How many of the most recent rewards `y` is measured on: the paper's K."""
-    occupancy: Occupancy = "undiscounted"
-    """How `y` and the variance weigh rewards: all alike as the paper does, or discounted, with 0
-    after the end: for tasks that terminate with costs per step."""
     budget_every: int = 1_000
     """With a variance budget: steps between measurements of the policy's variance."""
-    budget_rate: float = 0.05
-    """With a variance budget: how far a measurement moves the risk aversion."""
-    return_scale: float = 1.0
-    """With OfReturn: the size of a return. Below it, networks see the return so far in proportion,
-    beyond it by its logarithm."""
     engine: Literal["native", "jax"] = "native"
     """What makes the updates: kernels for this kind of processor, or JAX."""
 
@@ -147,17 +164,15 @@ class TD3Settings(CommonSettings):
             "averaging": 100,
         }
     }
-    _before: ClassVar[dict[str, Any]] = {
+    _before: ClassVar[dict[str, Any]] = AugmentedSettings._before | {
         "actor_smoothing": 0.0,
         "engine": "native",
-        "occupancy": "undiscounted",
-        "return_scale": 1.0,
         "saturation_penalty": 0.0,
     }
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._numbers("learning_rate", "budget_rate", "return_scale", above=0.0)
+        self._numbers("learning_rate", above=0.0)
         self._numbers("tau", above=0.0, at_most=1.0)
         self._numbers("exploration_noise", "target_policy_noise", "target_noise_clip", at_least=0.0)
         self._numbers("actor_smoothing", "saturation_penalty", at_least=0.0)
@@ -165,7 +180,6 @@ class TD3Settings(CommonSettings):
         self._counts("budget_every")
         self._counts("learning_starts", "averaging", at_least=0)
         self._names("engine", ("native", "jax"))
-        check_occupancy(self.occupancy)
         self._counts("gradient_steps", at_least=-1)
         if self.gradient_steps == 0:
             raise InputError("gradient_steps must be >= 1, or -1 for as many as steps, got 0")
@@ -205,7 +219,7 @@ class StochasticSettings(CommonSettings):
 
 
 @dataclass(frozen=True)
-class PPOSettings(StochasticSettings):
+class PPOSettings(StochasticSettings, AugmentedSettings):
     """Settings of MVPI-PPO; the defaults are the paper's."""
 
     critic_learning_rate: float = 1e-3
@@ -226,26 +240,14 @@ class PPOSettings(StochasticSettings):
     """Scale the advantages of a minibatch to mean 0 and variance 1."""
     normalize_observations: bool = True
     """Shift and scale observations by their running mean and standard deviation."""
-    occupancy: Occupancy = "undiscounted"
-    """How `y` and the variance weigh rewards: all alike as the paper does, or discounted, with 0
-    after the end: for tasks that terminate with costs per step."""
-    budget_rate: float = 0.05
-    """With a variance budget: how far the variance of a rollout moves the risk aversion."""
-    return_scale: float = 1.0
-    """With OfReturn: the size of a return. Below it, networks see the return so far in proportion,
-    beyond it by its logarithm."""
-
-    _before: ClassVar[dict[str, Any]] = {"occupancy": "undiscounted", "return_scale": 1.0}
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._numbers("critic_learning_rate", "clip_range", "budget_rate", above=0.0)
-        self._numbers("return_scale", above=0.0)
+        self._numbers("critic_learning_rate", "clip_range", above=0.0)
         self._numbers_or_none("target_kl", above=0.0)
         self._numbers("gae_lambda", at_least=0.0, at_most=1.0)
         self._counts("n_steps", "batch_size", "n_epochs")
         self._flags("normalize_advantage", "normalize_observations")
-        check_occupancy(self.occupancy)
         if self.n_steps % self.batch_size:
             raise InputError(
                 f"batch_size must divide n_steps, got {self.batch_size} and {self.n_steps}"

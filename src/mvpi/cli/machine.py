@@ -10,6 +10,7 @@ import os
 import platform
 import re
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -110,29 +111,34 @@ def mujoco_works() -> Works:
 
 def numba_cache() -> dict[str, Any]:
     """Where numba keeps the compiled loops of the solver."""
-    try:
+
+    def directory() -> str | None:
         from mvpi._compiled import cache_directory
 
-        directory = cache_directory()
-    except Exception as error:  # noqa: BLE001 - as above
-        return _no_directory(reason(error))
-    if directory is None:
-        told = "every process compiles; set NUMBA_CACHE_DIR to a directory that can be written"
-        return _no_directory(f"none: {told}")
-    return _directory(directory)
+        return cache_directory()
+
+    return _cache(directory, "set NUMBA_CACHE_DIR to a directory that can be written")
 
 
 def jax_cache() -> dict[str, Any]:
-    """Where JAX keeps compiled functions, if it was told to keep any."""
-    try:
+    """Where JAX keeps compiled functions, if it is configured to keep any."""
+
+    def directory() -> str | None:
         import jax
 
-        directory = getattr(jax.config, "jax_compilation_cache_dir", None)
+        return getattr(jax.config, "jax_compilation_cache_dir", None)
+
+    return _cache(directory, "set JAX_COMPILATION_CACHE_DIR to a directory to change that")
+
+
+def _cache(find: Callable[[], str | None], remedy: str) -> dict[str, Any]:
+    """The directory of a cache that `find` names; if there is none, the remedy."""
+    try:
+        directory = find()
     except Exception as error:  # noqa: BLE001 - as above
         return _no_directory(reason(error))
     if directory is None:
-        told = "every process compiles; set JAX_COMPILATION_CACHE_DIR to a directory to change that"
-        return _no_directory(f"none: {told}")
+        return _no_directory(f"none: every process compiles; {remedy}")
     return _directory(directory)
 
 

@@ -106,7 +106,6 @@ class Learn:
             high=self.high,
             settings=self.settings,
         )
-        self.settings.check_updates(self.updates)
         with ExitStack() as stack:
             on_row = None
             if not self.json:

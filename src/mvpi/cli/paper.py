@@ -18,7 +18,7 @@ from rich.table import Table
 
 from mvpi._text import percent
 from mvpi.cli.display import number, print_json
-from mvpi.cli.runner_options import check_runner_options, make_runner
+from mvpi.cli.runner_options import RayAddress, Workers, check_runner_options, make_runner
 from mvpi.envs import Task
 from mvpi.errors import EnvironmentFailure, InputError
 from mvpi.paper.grid import BASELINE, COMPARED, RISKY_TASKS, Grid, OfflineGrid
@@ -42,10 +42,8 @@ class Study(ABC):
     grid: GridOptions = field(default_factory=Grid)
     out: Path = Path("out/paper")
     """Run directories go to its `runs`, tables and figures beside it."""
-    workers: int | None = None
-    """Runs side by side on this machine; by default one for every core."""
-    ray: str | None = None
-    """The address of a Ray cluster to run on instead; `out` must be on storage its nodes share."""
+    workers: Workers = None
+    ray: RayAddress = None
     recorded: Path | None = None
     """A directory with rows of runs made elsewhere: these are not run again."""
     record: Path | None = None

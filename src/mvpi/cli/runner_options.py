@@ -2,8 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+import tyro
+
 from mvpi.errors import InputError
 from mvpi.experiments.runner import Runner
+
+Workers = Annotated[
+    int | None,
+    tyro.conf.arg(help="Runs side by side on this machine; by default one for every core."),
+]
+RayAddress = Annotated[
+    str | None,
+    tyro.conf.arg(
+        help="The address of a Ray cluster to run on instead; `out` must be on storage its nodes "
+        "share."
+    ),
+]
 
 
 def check_runner_options(workers: int | None, ray: str | None) -> None:

@@ -22,7 +22,7 @@ from mvpi._storage.files import write_file
 from mvpi.agents.registry import AGENTS
 from mvpi.cli.agent_options import AgentCommand, AgentOptions, subcommands
 from mvpi.cli.display import print_json
-from mvpi.cli.runner_options import check_runner_options, make_runner
+from mvpi.cli.runner_options import RayAddress, Workers, check_runner_options, make_runner
 from mvpi.cli.train import default_directory
 from mvpi.envs import Task
 from mvpi.errors import EnvironmentFailure, InputError
@@ -56,10 +56,8 @@ class TuneOptions(AgentOptions):
     out: Path | None = None
     """Run directories go to its `runs`, table and picture beside it; default:
     runs/tune-ALGORITHM-ENV."""
-    workers: int | None = None
-    """Runs side by side on this machine; by default one for every core."""
-    ray: str | None = None
-    """The address of a Ray cluster to run on instead; `out` must be on storage its nodes share."""
+    workers: Workers = None
+    ray: RayAddress = None
     json: bool = False
     """Print one JSON object at the end, and nothing else."""
 
