@@ -3,8 +3,8 @@
 Give it an MDP or an environment and one number, the risk aversion; it gives you a policy whose
 reward is steadier, and shows what the steadiness cost. The idea is in `mvpi.risk`; finite MDPs
 are in `mvpi.tabular`, agents that learn in `mvpi.agents`, learning from data in `mvpi.offline`,
-the plug for Stable-Baselines3 in `mvpi.sb3`. Names are looked up when first used, so that
-importing the package stays cheap.
+the plugs for Stable-Baselines3 and RLlib in `mvpi.sb3` and `mvpi.rllib`. Names are looked up when
+first used, so that importing the package stays cheap.
 """
 
 from importlib import import_module

@@ -1,7 +1,7 @@
-"""The bootstrap: values that a statistic has when the sample is drawn again, and their interval.
+"""The bootstrap: a statistic of resamples of a sample, and the interval of its values.
 
-Where chance enters twice, as with runs and the episodes within each of them, both are drawn again:
-`draw_runs` says which runs, `of_drawn` draws their episodes.
+For runs with episodes in each of them both are resampled, a two-level bootstrap: `draw_runs` draws
+the runs, `of_drawn` their episodes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ROUNDING = 1e-12
 
 
 def interval(values: npt.ArrayLike, confidence: float = CONFIDENCE) -> tuple[float, float]:
-    """Where the middle `confidence` of bootstrap values are; not numbers if one of them is none.
+    """The interval of the middle `confidence` share of bootstrap values; NaN if one of them is.
 
     >>> interval(range(1, 101), confidence=0.9)
     (5.0, 95.0)
@@ -40,7 +40,7 @@ def interval(values: npt.ArrayLike, confidence: float = CONFIDENCE) -> tuple[flo
 
 
 def draw_runs(runs: int, resamples: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
-    """Runs drawn again, as many as there are: (resamples, runs)."""
+    """Resampled runs, as many as there are: (resamples, runs)."""
     return rng.integers(runs, size=(resamples, runs))
 
 
@@ -50,10 +50,10 @@ def of_drawn(
     statistics: Sequence[OfRows],
     rng: np.random.Generator,
 ) -> Array:
-    """The statistics of every drawn run after its episodes are drawn again too.
+    """The statistics of every drawn run, its episodes resampled.
 
-    `drawn` says which sample is whose; the result is (statistics, *drawn.shape), and not a number
-    where the sample is empty.
+    `drawn` holds indices of `samples`; the result is (statistics, *drawn.shape), and NaN where the
+    sample is empty.
     """
     found = np.full((len(statistics), *drawn.shape), np.nan)
     for run, sample in enumerate(samples):

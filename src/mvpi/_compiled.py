@@ -34,7 +34,7 @@ def without_and_with_threads(
 def start_threads() -> None:
     """Make numba's threads ones that sleep while they wait.
 
-    By default they spin: two processes on the same cores would take turns at waiting. The variable
+    By default they spin, so that two processes on the same cores slow each other down. The variable
     is read when the library of threads is loaded, so it need not stay set.
     """
     before = os.environ.get(_WAITING)
@@ -56,14 +56,14 @@ def cache_directory() -> str | None:
 
 
 def _nothing() -> None:
-    """A function to ask for its place in the cache."""
+    """A function whose place in the cache is looked up."""
 
 
 @contextmanager
 def while_compiling(tell: Callable[[bool], None]) -> Iterator[None]:
     """Calls `tell(True)` when numba begins to compile, and `tell(False)` when it is done.
 
-    Functions that it finds in its cache on disk are not compiled again: nothing is told.
+    Functions that it finds in its cache on disk are not compiled again: `tell` is not called.
     """
     with event.install_listener("numba:compile", _Compilation(tell)):
         yield

@@ -21,7 +21,7 @@ _OF_DEVIATION = 1e-7
 class Rounding:
     """Tells rounding errors from numbers by the size of what was earned, `|mean| + deviation`.
 
-    `least` is a size that what was earned has at the least, such as the smallest reward but 0.
+    `least` is a lower bound on that size, such as the smallest reward other than 0.
     Statistics may be arrays, one for each of several samples.
 
     >>> rounding = Rounding(mean=-1.0, variance=9.7e-16)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[np.float64]
 Vector = npt.NDArray[np.float32]
-"""What networks see and give."""
+"""Inputs and outputs of networks."""
 Env: TypeAlias = "gym.Env[Any, Any]"
 Step = tuple[Any, float, bool, bool, dict[str, Any]]
 """Observation, reward, terminated, truncated, info."""

@@ -1,8 +1,9 @@
 """Regular files only: read without hanging, written atomically, never through a symbolic link.
 
-Who may write into a directory could leave a link, a FIFO or a device under the name of a file that
-a program is going to open. Every file is therefore opened without blocking, and its kind is asked
-of the open descriptor; for writing, links are not followed, and temporary files have random names.
+Anyone with write access to a directory could leave a link, a FIFO or a device under the name of a
+file that a program is going to open. Every file is therefore opened without blocking, and its kind
+is read from the open descriptor; for writing, links are not followed, and temporary files have
+random names.
 Whatever is wrong with a file that is read is one `InputError`.
 """
 
@@ -114,7 +115,7 @@ def write_json(path: Path, record: Mapping[str, Any]) -> None:
 
 
 def write_all(file: io.FileIO, data: bytes) -> None:
-    """All of `data`: a short write is no error to the system, so go on until it is."""
+    """Write all of `data`, in several calls where the system writes less than it was asked to."""
     view = memoryview(data)
     while view:
         view = view[file.write(view) :]
@@ -137,7 +138,7 @@ def sync_directory(directory: Path) -> None:
 
 
 def checksum(*parts: bytes | memoryview) -> str:
-    """One text for some bytes; other bytes, or the same split elsewhere, have another."""
+    """A hash of byte strings; the same bytes, split at other places, have another hash."""
     digest = hashlib.blake2b(digest_size=16)
     for part in parts:
         digest.update(len(part).to_bytes(8, "little"))

@@ -1,4 +1,4 @@
-"""Runs that are stopped by a signal at a checkpoint, and what is made again afterwards."""
+"""Stopping a run at a checkpoint by a signal, and what a resumed run repeats."""
 
 from __future__ import annotations
 

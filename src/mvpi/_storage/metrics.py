@@ -79,7 +79,7 @@ class Metrics:
         return [_count(line) for line in self._lines(None)[1]]
 
     def keep(self, belongs: Callable[[int], bool], mark: dict[str, Any] | None = None) -> list[int]:
-        """Keep the rows whose counts belong, of those before the mark; returns their counts."""
+        """Keep those rows before the mark whose counts belong to the run; returns their counts."""
         header, lines = self._lines(None if mark is None else mark["bytes"])
         kept = [line for line in lines if belongs(_count(line))]
         data = "".join([header, *kept] if kept else []).encode()

@@ -50,8 +50,8 @@ class RowFile:
     def __init__(
         self, directory: Path, shape: tuple[int, int], count: int, checksum: Checksum | None
     ) -> None:
-        """`count` rows had been added at the last checkpoint, `checksum` is what it says of them;
-        None if it is of format 1 and says nothing."""
+        """`count` rows had been added at the last checkpoint, with that `checksum`; None for one
+        of format 1, which records none."""
         self._directory = directory
         self._size, width = shape
         self._row_bytes = 4 * width

@@ -118,7 +118,7 @@ class RunDirectory:
     def finish(self, steps: int | None, policy: str | None = None) -> None:
         """Called last: what is there now is the result after `steps` steps, if there are any.
 
-        `policy` is the checksum of the policy's file, where the one who wrote it knows it.
+        `policy` is the checksum of the policy's file, where it is known already.
         """
         record = {
             "format": FORMAT,
@@ -133,7 +133,7 @@ class RunDirectory:
     def is_finished(self, steps: int | None, *, can_go_back: bool) -> bool:
         """Whether the directory holds the whole result after `steps` steps.
 
-        If it did, and is damaged, that is told; without a checkpoint to go back to, it is an
+        A damaged result is a `ResumeWarning`; without a checkpoint to go back to, it is an
         `InputError`.
         """
         if not self._finished.exists():

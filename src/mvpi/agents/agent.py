@@ -1,4 +1,4 @@
-"""What all agents share: one constructor, `learn`, `predict`, `save`, and `load`."""
+"""What all agents share: one constructor, `learn`, `predict` and `save`."""
 
 from __future__ import annotations
 
@@ -248,7 +248,7 @@ class Agent(Generic[S]):
                 self._loaded, self._learner = None, learner
                 train(learner, steps, directory, self._write_policy, on_row)
             finally:
-                # Whatever happened, the agent goes on acting as it learned to.
+                # Also after a failure the agent keeps the policy it has learned.
                 self._loaded, self._learner = (learner.policy, learner.steps), None
                 self._measured = learner.measured
                 learner.close()

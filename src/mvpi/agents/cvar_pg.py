@@ -3,7 +3,7 @@
 It maximises `(1 - w) E[G] + w CVaR(G)`, with CVaR the mean of the worst `level` share of returns;
 the paper has `w = 1`. With `q` the quantile at `level`, the gradient of CVaR is the mean of
 `(G - q) / level` times the score over the episodes below `q`: that of `E[u(G - q)]`, u the utility
-of CVaR, since `q` is the maximiser of `y + E[u(G - y)]` and its own change does not count.
+of CVaR, since `q` maximises `y + E[u(G - y)]` over `y`, so that its own gradient drops out.
 
     16 actors; whenever n episodes have ended, with returns G_1, ..., G_n
         q      <- the empirical quantile at `level`

@@ -1,4 +1,4 @@
-"""What baselines share that learn from batches of whole episodes, whose returns are compared."""
+"""Learning from batches of whole episodes, whose returns are compared: what two baselines share."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ B = TypeVar("B", bound=EpisodeBatchSettings)
 
 
 class Ended(NamedTuple):
-    """An episode that has ended: what was seen and done, and its return."""
+    """An episode that has ended: its observations, its actions and its return."""
 
     s: Any
     a: Any

@@ -35,7 +35,7 @@ def eta(g: Array) -> Array:
 
 
 def weights(g: Array, risk_aversion: float) -> Array:
-    """What `log pi` of episodes with returns `g` count.
+    """The weights of `log pi` of episodes with returns `g`.
 
     A return is compared with the mean of the others, its distance from them with the mean distance
     among them: neither depends on the episode, so they change the variance of the gradient, not

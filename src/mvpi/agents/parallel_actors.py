@@ -1,4 +1,4 @@
-"""What the total-reward baselines share: actors side by side, and updates from whole episodes."""
+"""What the total-reward baselines share: parallel actors, and updates from whole episodes."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ class EpisodicLearner(WholeEpisodeLearner[E]):
 
     def advance(self, until: int, checkpoint_due: CheckpointDue) -> None:
         super().advance(until, checkpoint_due)
-        self.all_stepped()  # or as many as there was time for
+        self.all_stepped()  # an evaluation may fall between two actors
 
     def end_episode(self, env: GuardedEnv) -> None:
         s, a, r = zip(*env.episode, strict=True)
@@ -204,7 +204,7 @@ class EpisodicLearner(WholeEpisodeLearner[E]):
 
 
 def as_float32(x: Any) -> Any:
-    """Weights as networks take them; an infinite one is a divergence, and told as such."""
+    """Weights in single precision; an infinite one is later reported as a divergence."""
     with np.errstate(over="ignore"):
         return np.float32(x)
 

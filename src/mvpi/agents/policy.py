@@ -1,7 +1,7 @@
 """The policy of an agent by itself: a small network in numpy, enough to act.
 
-Training hands it out, `policy.safetensors` stores it, and `Policy.load` brings it back without
-JAX. Acting in numpy costs a fraction of a call through a compiled function.
+Training returns it, `policy.safetensors` stores it, and `Policy.load` reads it without JAX. Acting
+in numpy costs a fraction of a call through a compiled function.
 """
 
 from __future__ import annotations

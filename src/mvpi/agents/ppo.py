@@ -3,7 +3,7 @@
     repeat
         act         a ~ pi(. | s) for `n_steps` steps; keep (s, a, r, s') raw
         evaluate    y = dual of the rollout's rewards    (mean-variance: their mean),
-                    counted alike or, if `occupancy` is "discounted", by their weight there
+                    weighed alike or, if `occupancy` is "discounted", by that occupancy
         augment     r <- augment(r, y)                   (mean-variance: r - lam r^2 + 2 lam r y)
         advantages  delta = r + gamma V(s') - V(s), 0 in place of V(s') where an episode terminated;
                     A = sum of (gamma lambda)^k delta within the episode
@@ -11,8 +11,8 @@
                     pi <- ascend on min(ratio A, clip(ratio) A), unless KL > 1.5 target_kl
                     V  <- descend on (V(s) - (A + V_old(s)))^2
 
-Risk 0 is PPO itself. A truncated episode counts on with V of its last observation: that value is
-added after rewards were augmented, and is never in `y`. All minibatches of an iteration are made
+Risk 0 is PPO itself. A truncated episode is bootstrapped with V of its last observation: that value
+is added after rewards were augmented, and is never in `y`. All minibatches of an iteration are made
 in one compiled call.
 """
 
@@ -226,7 +226,7 @@ class PPOLearner(Learner[PPOSettings]):
     def _learn(self) -> None:
         """Measure `y`, augment the rollout's rewards, improve."""
         settings = self.settings
-        with np.errstate(over="ignore"):  # infinite rewards are a divergence, told as such
+        with np.errstate(over="ignore"):  # infinite rewards are a divergence, reported as such
             augmented = self.rollout._replace(r=self._augmented().astype(np.float32))
         order = [self.rng.permutation(settings.n_steps) for _ in range(settings.n_epochs)]
         minibatches = np.concatenate(order).reshape(-1, settings.batch_size)

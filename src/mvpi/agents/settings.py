@@ -32,10 +32,10 @@ class CommonSettings:
     evaluation_episodes: int = 20
     """Episodes of each evaluation."""
     checkpoint_every: int = 10_000
-    """Environment steps between checkpoints, each at the next moment that can be saved."""
+    """Environment steps between checkpoints, each at the next step where one is possible."""
 
     presets: ClassVar[dict[str, dict[str, Any]]] = {}
-    """Names for settings that go together, and these."""
+    """Presets: names for settings that go together."""
     _fewest_layers: ClassVar[int] = 1
     _below_one: ClassVar[bool] = True
     _before: ClassVar[dict[str, Any]] = {}
@@ -121,13 +121,13 @@ class TD3Settings(AugmentedSettings):
     learning_rate: float = 1e-3
     """Step size of Adam, for the actor and both critics."""
     buffer_size: int = 1_000_000
-    """Transitions the replay holds."""
+    """Capacity of the replay, in transitions."""
     learning_starts: int = 10_000
     """Steps with uniformly random actions before learning begins."""
     batch_size: int = 100
     """Transitions drawn for an update."""
     tau: float = 0.005
-    """How far the target networks follow at each of their updates."""
+    """Step size of the soft updates of the target networks."""
     train_freq: int = 10
     """Environment steps between calls of the compiled update."""
     gradient_steps: int = -1
@@ -135,7 +135,7 @@ class TD3Settings(AugmentedSettings):
     policy_delay: int = 2
     """Updates of the critics per update of the actor and of all target networks."""
     averaging: int = 0
-    """Predict with the mean of the actor over about this many of its updates; 0: with the last."""
+    """Predict with an average of the actor over about this many of its updates; 0: the latest."""
     exploration_noise: float = 0.1
     """Standard deviation of the noise on actions, for actions in [-1, 1]."""
     actor_smoothing: float = 0.0
@@ -152,7 +152,7 @@ class TD3Settings(AugmentedSettings):
     budget_every: int = 1_000
     """With a variance budget: steps between measurements of the policy's variance."""
     engine: Literal["native", "jax"] = "native"
-    """What makes the updates: kernels for this kind of processor, or JAX."""
+    """The engine of the updates: loops compiled for this processor, or JAX."""
 
     presets: ClassVar[dict[str, dict[str, Any]]] = {
         "noisy-rewards": {
@@ -207,7 +207,7 @@ class StochasticSettings(CommonSettings):
     ent_coef: float = 0.0
     """Weight of the policy's entropy in what is maximised."""
     max_grad_norm: float | None = None
-    """Gradients longer than this are shortened to it."""
+    """Gradients are clipped to this norm."""
 
     _fewest_layers: ClassVar[int] = 0
 
@@ -229,13 +229,13 @@ class PPOSettings(StochasticSettings, AugmentedSettings):
     batch_size: int = 64
     """Steps in a minibatch; divides n_steps."""
     n_epochs: int = 10
-    """How often a rollout is gone through."""
+    """Passes over a rollout."""
     clip_range: float = 0.2
-    """How far probabilities may move within one improvement, as a share."""
+    """Ratios of new to old probabilities are clipped this far from 1."""
     gae_lambda: float = 0.95
-    """Weight of later rewards against the critic in the advantages."""
+    """The lambda of generalised advantage estimation."""
     target_kl: float | None = 0.01
-    """The policy is not moved while it is more than 1.5 times this away from the old one."""
+    """No steps on the policy while its KL divergence from the old one exceeds 1.5 times this."""
     normalize_advantage: bool = True
     """Scale the advantages of a minibatch to mean 0 and variance 1."""
     normalize_observations: bool = True
@@ -267,11 +267,11 @@ class TotalRewardSettings(StochasticSettings):
     optimizer: Literal["rmsprop", "adam"] = "rmsprop"
     """The optimiser of all networks."""
     n_envs: int = 16
-    """Environments that are trained in side by side."""
+    """Parallel environments."""
     ent_coef: float = 0.01
     """Weight of the policy's entropy in what is maximised."""
     max_grad_norm: float | None = 0.5
-    """Gradients longer than this are shortened to it."""
+    """Gradients are clipped to this norm."""
 
     _below_one: ClassVar[bool] = False
 
@@ -308,7 +308,7 @@ class TamarSettings(EpisodicSettings):
     """Settings of the method of Tamar 2012; it estimates the mean and the variance."""
 
     variance_limit: float = 50.0
-    """The variance of the return that costs nothing: the paper's xi."""
+    """The largest variance of the return without a penalty: the paper's xi."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -324,7 +324,7 @@ class EpisodeBatchSettings(TotalRewardSettings):
     n_epochs: int = 1
     """Steps of the optimiser on a batch; beyond the first, ratios of probabilities are clipped."""
     clip_range: float = 0.2
-    """How far probabilities may move on one batch, as a share."""
+    """Ratios of new to old probabilities are clipped this far from 1."""
 
     _fewest_episodes: ClassVar[int] = 2
 
@@ -365,7 +365,7 @@ class PrashanthSettings(TotalRewardSettings):
     perturbation: float = 1e-4
     """Size of the perturbation: the paper's beta."""
     max_grad_norm: float | None = 0.5
-    """Gradients of the policy longer than this are shortened to it; the critics' are not."""
+    """Gradients of the policy are clipped to this norm; those of the critics are not."""
     n_steps: int = 5
     """Steps of every actor between two perturbations."""
 

@@ -3,7 +3,7 @@
     for every step
         act         a = clip(pi(s) + N(0, sigma^2)); observe r, next_s; store them raw
         evaluate    y = dual of the K most recent rewards (mean-variance: their mean),
-                    counted alike or, if `occupancy` is "discounted", by their weight there
+                    weighed alike or, if `occupancy` is "discounted", by that occupancy
         draw        a batch; r <- augment(r, y)         (mean-variance: r - lam r^2 + 2 lam r y)
         critics     next_a = clip(pi'(next_s) + clip(noise))
                     target = r + gamma min_i Q'_i(next_s, next_a)
@@ -293,8 +293,8 @@ class TD3(Agent[TD3Settings]):
 
     `env` is an id, a `gymnasium.Env` or a function that makes one; `risk` a number (weight of the
     per-step variance, 0 is plain TD3) or any `mvpi.Risk`; the rest are fields of `TD3Settings`.
-    `preset="noisy-rewards"` has settings for rewards that are mostly noise; those you give as well
-    go before it.
+    `preset="noisy-rewards"` has settings for rewards that are mostly noise; settings that are given
+    override it.
 
     >>> import mvpi
     >>> agent = mvpi.TD3("mvpi/Markowitz-v0", risk=1.0, hidden=(32, 32), learning_starts=100)

@@ -35,7 +35,7 @@ def train(
 ) -> None:
     """Learn until the learner has made `steps` steps; writes what `directory` is to hold.
 
-    `write_policy` writes the policy of now to a file, and returns its checksum.
+    `write_policy` writes the current policy to a file, and returns its checksum.
     """
     settings = learner.settings
     stop = Stop(directory)

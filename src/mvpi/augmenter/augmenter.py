@@ -1,4 +1,4 @@
-"""Rewards as they come in: `y` measured on recent ones, any of them augmented with it.
+"""A stream of rewards: `y` is measured on recent ones, and drawn ones are augmented with it.
 
     augment(rewards, risk)    a whole rollout, with its own `y`
     Augmenter(risk, window)   a stream: `observe` raw rewards, `augment` those that are drawn
@@ -73,7 +73,7 @@ def _finite(augmented: Array, risk: Risk, where: str = "") -> Array:
 class Augmenter:
     """A risk measure with a `y` that follows the most recent raw rewards.
 
-    Show it every reward of the environment with `observe`; `augment` gives those to learn from:
+    Pass every reward of the environment to `observe`; `augment` returns those to learn from:
 
     >>> augmenter = Augmenter(risk=0.5, window=1_000)
     >>> augmenter.observe([1.0, 3.0])
@@ -205,7 +205,7 @@ class Augmenter:
         if self._extended is not None:
             cut = self._steps("truncated", truncated, new, np.dtype(np.bool_))
             self._extended.observe(new, self._seen(columns, new.shape), ends | cut)
-        if new.size == 1:  # the way of most training loops
+        if new.size == 1:  # as in most training loops
             self._window.add(new.item(), t.item(), ends.item())
         else:
             self._window.extend(new, t, ends)

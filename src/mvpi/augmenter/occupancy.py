@@ -34,7 +34,7 @@ Occupancy = Literal["undiscounted", "discounted"]
 
 OCCUPANCIES: tuple[Occupancy, ...] = ("undiscounted", "discounted")
 LATE = 2**62
-"""A time for steps of which is only known that their episode had begun before."""
+"""The time of steps of which only is known that their episode began earlier."""
 _NEGLIGIBLE = 1e-9
 """Weight of all later times together that is left to the mean of all steps."""
 

@@ -1,12 +1,12 @@
 """Warnings of a risk aversion that will not do what its user expects, once each.
 
-A risk aversion has a unit, one over reward, and what it does depends on the rewards it meets:
+A risk aversion has a unit, one over reward, so its effect depends on the size of the rewards:
 
 * **Too small**: augmented rewards differ from raw ones by less than 2% of the largest. With
   mean-variance they differ by `lam |r| |2 y - r|`, so that is `lam` times the largest reward, or
   `lam |y|`, below about 0.02: the agent is risk-neutral.
 * **Too large**: `augment(r, y)` rises with `r` up to `y + 1 / (2 lam)` and falls beyond. Some
-  rewards beyond are what mean-variance is: with `lam` times the standard deviation at 1, a third of
+  rewards beyond are normal: with `lam` times the standard deviation at 1, a third of
   Gaussian rewards. It is too large where good rewards are punished on the whole, that is raw and
   augmented rewards are negatively correlated, or where `lam` times the standard deviation is
   beyond 20, so that their correlation is below 0.04 and the mean hardly counts any more.
@@ -14,8 +14,8 @@ A risk aversion has a unit, one over reward, and what it does depends on the rew
   counts and a finished episode counts 0. With a negative mean `y` and `lam |y| > 1` the step counts
   more than to have finished. See `mvpi.augmenter.occupancy`.
 
-CVaR looks at ranks and has no unit. A variance budget finds its risk aversion by itself; none of
-the first two applies to it.
+CVaR depends on ranks and has no unit. The risk aversion of a variance budget is found in learning;
+neither of the first two applies to it.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from mvpi.errors import RiskWarning, warn
 from mvpi.risk import Risk
 
 _FIRST, _EVERY = 1_000, 10_000
-"""Rewards before the first look at them, and between later ones."""
+"""Rewards before the first check, and between later ones."""
 _FEWEST = 100
-"""Rewards that say something of a unit."""
+"""Fewest rewards from which a unit can be judged."""
 _NO_CHANGE = 0.02
 _MOST_DEVIATIONS = 20.0
 _INVERSE = -0.3
@@ -39,7 +39,7 @@ _LITTLE_OF_A_COST = 0.2
 
 
 class Advice:
-    """Looks at rewards now and then, and warns of each thing at most once."""
+    """Checks the rewards at intervals, and warns of each problem at most once."""
 
     def __init__(self, occupancy: Occupancy) -> None:
         self._occupancy = occupancy
@@ -49,7 +49,7 @@ class Advice:
         """Whether an episode was seen to terminate."""
 
     def due(self, count: int) -> bool:
-        """Whether to look at the rewards, now that there were so many."""
+        """Whether a check is due after so many rewards."""
         if count < self._next:
             return False
         self._next = count + _EVERY

@@ -34,7 +34,7 @@ class _Preset:
     """The option of an algorithm that has presets."""
 
     preset: str | None = None
-    """Defaults of the settings for a kind of problem: noisy-rewards. Options go before it."""
+    """Defaults of the settings for a kind of problem: noisy-rewards. Other options override it."""
 
 
 def subcommands(options: type[AgentOptions], names: Iterable[str]) -> Any:

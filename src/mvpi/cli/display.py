@@ -38,7 +38,7 @@ def number(value: float) -> str:
 
 
 def change(before: float, after: float) -> str:
-    """In percent; from 0, of which nothing is a percentage, the difference.
+    """A change in percent; from 0, the difference.
 
     >>> change(4.0, 3.0), change(0.0, 0.25), change(0.05, -1.0)
     ('-25%', '+0.25', '-2,100%')

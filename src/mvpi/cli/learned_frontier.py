@@ -183,7 +183,7 @@ def point_facts(panels: Sequence[Candidates], index: int) -> dict[str, Any]:
 
 
 def choice_facts(chosen: Candidates) -> dict[str, Any]:
-    """What the frontier says: indices of the points."""
+    """The efficient points and the knee, by index, and the recommendation."""
     return {
         "frontier_of": chosen.of,
         "efficient": chosen.efficient,

@@ -1,6 +1,6 @@
 """What works on this machine: the processor, threads, the solver, MuJoCo, caches of compiled code.
 
-Nothing here raises: what fails is said as a line, since finding that out is the purpose.
+Nothing here raises: a failure is a line of the answer.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _VECTORS = {
     "neon": "NEON",
     "sve": "SVE",
 }
-"""Names of LLVM, and those that people know."""
+"""LLVM's names of vector instructions, and the usual ones."""
 
 
 @dataclass(frozen=True)

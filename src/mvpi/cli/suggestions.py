@@ -1,4 +1,4 @@
-"""What a mistaken command may have meant, read from the help texts of the commands."""
+"""Suggestions for a mistyped command, read from the help texts of the commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arguments of the command line: read by tyro, whose mistakes become one line."""
+"""Arguments of the command line: read by tyro, whose error messages become one line."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _drawn(
 
 
 def _refuse_unusable(arguments: Sequence[str]) -> None:
-    """No option or argument has a use for what no shell passes on, nor for an empty text.
+    """Refuse empty arguments, and characters that no file name has.
 
     As a path an empty text would be the working directory.
     """

@@ -1,7 +1,7 @@
 """MuJoCo tasks with a noisy zone: a position beyond which the reward is a gamble.
 
-MuJoCo's tasks are nearly deterministic. Here the risk is in a place, so that it can be seen whether
-an agent avoids it: the share of its steps inside the zone.
+MuJoCo's tasks are nearly deterministic. Here the risk depends on the position, so that avoiding it
+can be measured: by the share of steps inside the zone.
 
     mvpi/NoisyInvertedPendulum-v0   x > 0.01
     mvpi/NoisySwimmer-v0            x > 0.5
@@ -11,7 +11,7 @@ an agent avoids it: the share of its steps inside the zone.
 
 In the first four the noise is `N(0, 10^2)` and the mean reward is the same inside and outside: the
 tasks of Luo, Liu, Poupart and Pan (2023). Swimmer, cheetah and ant are paid for speed in
-either direction, so there is always a way to go, and they observe where they are.
+either direction, so that the zone costs no speed to avoid, and they observe their position.
 Episodes have 500 steps.
 """
 
@@ -35,8 +35,8 @@ class RiskyZone(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs
     """Beyond a threshold of the first position coordinate, rewards gain `bonus + N(0, std^2)`.
 
     The zone is `x > threshold`, or `x < threshold` with `below=True`; `x` is `data.qpos[0]` of a
-    MuJoCo environment. `info["in_zone"]` says whether a step ended inside. A risk-neutral agent
-    has the bonus as its reason to go in, a risk-averse one the noise as its reason to stay out.
+    MuJoCo environment. `info["in_zone"]` says whether a step ended inside. The
+    bonus attracts a risk-neutral agent, the noise deters a risk-averse one.
     """
 
     def __init__(

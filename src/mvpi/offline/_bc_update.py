@@ -1,4 +1,4 @@
-"""The update of TD3+BC: that of TD3, with an actor that stays with the actions of the data."""
+"""The update of TD3+BC: that of TD3, with behaviour cloning in the actor's loss."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from mvpi.agents.td3 import Batch, descend, excess, q, update_critics
 from mvpi.agents.td3_networks import Networks
 
 _SMALLEST_VALUE = 1e-6
-"""Values are not scaled up from below this: they would be noise."""
+"""Smallest mean |Q| that is divided by: smaller ones are noise."""
 
 
 def update_actor(
     net: Networks, batch: Batch, alpha: float, settings: TD3Settings
 ) -> tuple[Networks, jax.Array]:
-    """One step on the actor, then all targets follow."""
+    """One step on the actor, then soft updates of all targets."""
 
     def loss(actor: MLP) -> jax.Array:
         z = actor(batch.s)

@@ -25,7 +25,7 @@ _LEAST_KNOWN = 0.5
 
 
 def episode_blocks(data: Dataset) -> Indices:
-    """The number of every row's episode: it goes on while rows begin where the last one led to.
+    """The number of every row's episode: it goes on while a row begins where the one before ended.
 
     Long episodes are cut, so that there are enough blocks to resample.
     """
@@ -42,7 +42,7 @@ class Episodes(NamedTuple):
     """Data whose observations end with the return so far, and the returns of whole episodes."""
 
     data: Dataset
-    """Only rows whose return so far is known; an episode is over at its end, also if it was cut."""
+    """Only rows whose return so far is known; an episode is over at its end, truncated or not."""
     last: Indices
     """The last rows of whole episodes."""
     returns: Array

@@ -82,7 +82,7 @@ _GROUPS = 128
 """Blocks of rows that are resampled, at most."""
 _RESAMPLES = 100
 _FOLLOW = 0.05
-"""How far target networks follow at each update."""
+"""Step size of the soft updates of target networks."""
 _ROUNDING = 1e-9
 """Share of the rewards by which an estimate may be beyond them by rounding."""
 _RIDGE = 1e-3

@@ -1,4 +1,4 @@
-"""What is reported of a policy's `y` as far as data tell, and when it is warned of."""
+"""The estimate of a policy's `y` from data: its interval, its diagnostics and its warnings."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from mvpi.offline._residual_error import Interval
 from mvpi.offline.density_ratio import SMALLEST_SHARE, CoverageWarning, warn_if_few
 
 _NEGLIGIBLE = 0.05
-"""Share of the standard deviation of the rewards by which estimates may differ without a word."""
+"""Estimates may differ by this share of the rewards' standard deviation without a warning."""
 
 
 @dataclass(frozen=True)
 class PolicyDual:
-    """`y` of a policy as far as data tell, for steps before the end of an episode."""
+    """`y` of a policy as estimated from data, for steps before the end of an episode."""
 
     y: float
     """The median of `estimates`, within what the data can support; of two, the one with the larger

@@ -38,9 +38,9 @@ _DAMAGE = (
     TypeError,
     ValueError,
 )
-"""What Minari and h5py raise for a damaged file, and for metadata that are no such."""
+"""What Minari and h5py raise for a damaged file, and for invalid metadata."""
 _ROWS_AT_FIRST = 1 << 16
-"""Memory is taken for so many rows, and for more as they are read: metadata may say anything."""
+"""Rows that memory is allocated for at first: metadata may claim any number."""
 
 
 def read_minari(dataset: minari.MinariDataset | str) -> dict[str, Any]:
@@ -157,7 +157,7 @@ def opened_minari(dataset: minari.MinariDataset | str) -> minari.MinariDataset:
 
 
 def _check_metadata(dataset: str) -> None:
-    """What Minari believes: it numbers as many episodes as are announced, in memory."""
+    """Check the number of episodes: Minari allocates memory for as many as the metadata claim."""
     from minari.storage import get_dataset_path
 
     data = Path(get_dataset_path(dataset)) / "data"

@@ -4,11 +4,11 @@
 
 Row `i` says: at `observations[i]` the action `actions[i]` was taken, `rewards[i]` received and
 `next_observations[i]` seen; `terminations[i]` says whether the episode was over there (a time limit
-is no termination, and may be said in `truncations`). Rows are in order if those of an episode
+is no termination, and may be given in `truncations`). Rows are in order if those of an episode
 follow each other; only the risk of the return needs that (`mvpi.offline._episodes`). `starts` are
 observations at which episodes start. In a finite problem states
 and actions are whole numbers from 0 on; otherwise observations are vectors of floats, and actions
-vectors of floats or whole numbers. What is known of the environment may be said as well: how many
+vectors of floats or whole numbers. What is known of the environment may be given as well: how many
 states and actions it has, what it calls the first ones, and the bounds of its actions.
 
 Arrays are checked piece by piece and kept as they are: what is mapped from a file stays there.
@@ -48,7 +48,7 @@ _PIECE = 1 << 20
 _MOST_PAIRS = 10**8
 """Pairs of a state and an action that a table may have."""
 _LARGEST_REWARD = np.float64(1e150)
-"""The squares of larger ones do not add up."""
+"""The sum of the squares of larger rewards overflows."""
 _FARTHEST_FIRST = 10**12
 """How far below 0 the numbers of an environment may begin."""
 
@@ -61,7 +61,7 @@ _COLUMNS = (
     "starts",
 )
 _FACTS = ("n_states", "n_actions", "first_state", "first_action", "low", "high", "truncations")
-"""What may be said of the environment, and of time limits."""
+"""Optional arguments: facts of the environment, and time limits."""
 
 
 def check_data(data: Any) -> Dataset:
@@ -214,7 +214,7 @@ class Dataset:
         write_npz(path, {name: value for name, value in there.items() if value is not None})
 
     def fingerprint(self) -> str:
-        """A short text that other transitions or starts would not have."""
+        """A hash of the transitions and the starts."""
         digest = hashlib.sha256()
         for name in _COLUMNS:
             column = getattr(self, name)

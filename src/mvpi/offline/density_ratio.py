@@ -1,4 +1,4 @@
-"""How much more often a policy visits what is in a data set than the data do.
+"""Density ratios: how often a policy visits the pairs of a data set, relative to the data.
 
     ratio(s, a) = d_policy(s, a) / d_data(s, a)
 
@@ -9,7 +9,7 @@ dual.
 
     density_ratio(data, policy, discount)     a ratio per row, with mean 1
     DensityRatio(data, discount)              the same step by step, for policies that change
-    weighted_dual(data, ratio, risk)          `y`, and how many rows it really rests on
+    weighted_dual(data, ratio, risk)          `y`, and its effective sample size
 
 The methods are those of `mvpi.offline.dice`, and "exact": the closed form for the transitions
 counted in finite data. Functions are tables for finite data, linear where `features` are given, and
@@ -55,7 +55,7 @@ class WeightedDual:
 
     y: float
     effective_size: float
-    """As many rewards of the policy itself would be as informative."""
+    """Effective sample size: as many rewards of the policy itself would be as informative."""
 
 
 def density_ratio(

@@ -98,7 +98,7 @@ class Settings(NamedTuple):
 
 
 class Pace(NamedTuple):
-    """The learning rate of the first update, and what share of it every further one loses."""
+    """The learning rate of the first update, and its decrease per update, as a share of it."""
 
     rate: float
     fall: float
@@ -122,7 +122,7 @@ def ratio(function: Function, x: jax.Array, method: Method) -> jax.Array:
 
 
 def transport(tau: jax.Array, critic: Function, batch: PairBatch, discount: float) -> jax.Array:
-    """`E_data[tau (gamma f' - f)]`: what comes in less what is there, where the critic is."""
+    """`E_data[tau (gamma f' - f)]`: inflow minus weight of the pairs, tested with the critic."""
     next_f = jnp.sum(batch.following_weight * critic(batch.following), axis=-1)
     anew = 1.0 - jnp.sum(batch.following_weight, axis=-1)
     next_f = next_f + anew * at_starts(critic, batch)

@@ -1,4 +1,4 @@
-"""What a policy would earn per step, estimated from data that another policy left behind.
+"""Off-policy evaluation: what a policy would earn per step, estimated from data of another.
 
     evaluate(data, policy, discount) -> OfflineEvaluation
 
@@ -50,7 +50,7 @@ Statistic = Callable[[Array, Array], float]
 
 @dataclass(frozen=True, eq=False)
 class OfflineEvaluation:
-    """The per-step reward of a policy, as far as data tell.
+    """The per-step reward of a policy, as estimated from data.
 
     `rewards` are those of the data and `ratio` their weights. Every number has an interval beside
     it: `mean` and `mean_interval`, `cvar(0.1)` and `cvar_interval(0.1)`; `interval` makes one for
@@ -109,7 +109,7 @@ class OfflineEvaluation:
 
     @cached_property
     def effective_size(self) -> float:
-        """As many rewards of the policy itself would be as informative."""
+        """Effective sample size: as many rewards of the policy itself would be as informative."""
         return effective_size(self.ratio)
 
     @cached_property

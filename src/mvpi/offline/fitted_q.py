@@ -9,7 +9,7 @@ steps, as with `mvpi.offline.density_ratio`. Dividing also makes the mean of `r 
 plus `c` however well `Q` is known; rewards are centred and scaled first.
 
 Values are a table for finite data and linear where `features` are given, both in closed form, and
-otherwise a network that descends on `(Q(s, a) - (r + gamma Q'(s', a')))^2` while `Q'` follows.
+otherwise a network that descends on `(Q(s, a) - (r + gamma Q'(s', a')))^2`, `Q'` its target.
 """
 
 from __future__ import annotations

@@ -52,8 +52,8 @@ def learn(data: Dataset, risk: Risk | float, discount: float, **options: Any) ->
     The reward whose risk counts is that of a random step, a finished episode having reward 0 for
     ever: the mean is `(1 - discount)` times the expected return, as in `mvpi.optimize`.
     `options` are those of `learn_finite`, or, for observations and actions that are vectors, of
-    `mvpi.offline.td3_bc.learn_continuous`; both have `y`, the number in the augmented reward, for
-    those who know it better than the data do.
+    `mvpi.offline.td3_bc.learn_continuous`; both have `y`, the number in the augmented reward,
+    where it is known.
     """
     if check_data(data).n_states is not None:
         return learn_finite(data, risk, discount, **options)

@@ -7,8 +7,9 @@
         value_steps of TD(0) on batches                         q
         one step on the whole data                              theta
 
-All steps are plain gradient steps of the same rate, and tables go on from where they were. Runs
-differ in data, risk and seed, and are compiled as one program: thirty take hardly longer than one.
+All steps are plain gradient steps of the same rate; tables keep their values between iterations.
+Runs differ in data, risk and seed, and are compiled as one program: thirty take hardly longer than
+one.
 """
 
 from __future__ import annotations

@@ -15,10 +15,10 @@ RatioMethod = Literal["combined", "gen-dice", "gradient-dice", "dual-dice"]
 
 @dataclass(frozen=True)
 class TD3BCSettings:
-    """Settings of off-line MVPI with TD3+BC; what TD3+BC has is as Fujimoto and Gu set it."""
+    """Settings of off-line MVPI with TD3+BC; those of TD3+BC are as Fujimoto and Gu set them."""
 
     alpha: float = 2.5
-    """Weight of the critic against staying with the actions of the data; 0 clones the data."""
+    """Weight of the critic against behaviour cloning; 0: behaviour cloning alone."""
     hidden: tuple[int, ...] = (256, 256)
     """Units of the hidden layers, the same for actor and critics."""
     learning_rate: float = 3e-4
@@ -26,7 +26,7 @@ class TD3BCSettings:
     batch_size: int = 256
     """Transitions drawn for an update."""
     tau: float = 0.005
-    """How far the target networks follow at each of their updates."""
+    """Step size of the soft updates of the target networks."""
     policy_delay: int = 2
     """Updates of the critics per update of the actor and of all target networks."""
     saturation_penalty: float = 0.01
@@ -75,7 +75,7 @@ class TD3BCSettings:
         check_multiple(check_count(updates, "updates"), "updates", self.policy_delay)
 
     def td3(self, discount: float) -> TD3Settings:
-        """What the updates that are those of TD3 need to know."""
+        """The settings of TD3 that its updates use."""
         shared = {name: getattr(self, name) for name in _SHARED}
         rounds = check_count(self.policy_delay, "policy_delay")
         return TD3Settings(gamma=discount, train_freq=rounds, **shared)

@@ -10,10 +10,9 @@
                     duals of the rewards weighted by them (`mvpi.offline._lstd_dual`), unless it
                     is given
 
-The second term of the actor's loss keeps the policy to what is in the data; with `alpha = 0` it is
-all there is, and the data are cloned. Risk 0 is TD3+BC itself. Networks see observations scaled to
-mean 0 and deviation 1 and actions scaled to [-1, 1]; the policy that is handed out has the scaling
-in its first layer.
+The second term of the actor's loss is behaviour cloning; with `alpha = 0` there is nothing else.
+Risk 0 is TD3+BC itself. Networks see observations scaled to mean 0 and deviation 1 and actions
+scaled to [-1, 1]; the policy that is returned has the scaling in its first layer.
 
 With a measure that sees columns (`RiskRange`, `OfReturn`), networks see these as well
 (`mvpi.augmenter.columns`). Every drawn transition gets a fresh risk aversion `lam`, the same in its

@@ -28,7 +28,7 @@ Search = Literal["dual", "moments", "exponential", "constrained", "quantile", "r
 """How `mvpi.optimize` finds the best policy of a finite MDP:
 
 dual            search over `y`, for any concave utility
-moments         the value is `E[R] - price Var(R)`: vertices of the polygon of moments
+moments         the value is `E[R] - price Var(R)`: vertices of the moment polytope
 exponential     the value is `-log(E exp(-price R)) / price`: one solve, the same for all `y`
 constrained     the largest `E[R]` with a variance of at most `variance_limit`
 quantile        the largest `x` with `P(R >= x) >= required_probability`: bisection over the rewards

@@ -237,8 +237,8 @@ class VarianceBudget(Risk):
         """The limit must be above 0. A budget without a price begins with `1 / (2 sqrt(limit))`.
 
         That is the price of a policy which just keeps to the limit where every unit of standard
-        deviation brings one of mean. Begun at 0, learning runs to the riskiest policy first, and
-        the way back from there is long.
+        deviation brings one of mean. Started at 0, learning first approaches the riskiest
+        policy, from which it recovers slowly.
         """
         if self.limit <= 0:
             raise InputError(f"learning needs a variance limit > 0, got {self.limit:g}")

@@ -34,7 +34,7 @@ from mvpi.rllib._settings import Settings
 COMPONENT = "mvpi"
 """The name in checkpoints, in `get_state` and in metrics."""
 SHORTEST_WINDOW = 1_000
-"""On-policy. Of a few steps, `y` would follow the very rewards whose risk it is to tell."""
+"""On-policy. Measured on a few steps, `y` would fit the very rewards that it is compared with."""
 PLACES = 201
 """Learners get `y(lam)` of a range at this many risk aversions, and interpolate."""
 _FAULT = 1e-3

@@ -100,7 +100,7 @@ def _recipe(env: Env) -> dict[str, Any]:
 
 
 def as_env_factory(env: str | Env | Callable[[], Env]) -> EnvFactory:
-    """A source from an id, an environment, or a function that makes one."""
+    """The factory for an id, an environment, or a function that makes one."""
     if isinstance(env, str):
         return FromFunction(Task(env))
     if isinstance(env, gym.Env):

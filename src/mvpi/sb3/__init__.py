@@ -11,7 +11,7 @@ For all of them but ARS, which compares whole episodes. TRPO with this plug is t
 
 How it is plugged in: hooks take the place of the model's `collect_rollouts` and `train`, and the
 model's buffer gets a subclass of its own class. What is saved of them is plain JSON. No class of
-SB3 is changed; its reader of model files is taught to read the JSON (`mvpi.sb3._loading`).
+SB3 is changed; its reader of model files is extended to read the JSON (`mvpi.sb3._loading`).
 """
 
 from __future__ import annotations

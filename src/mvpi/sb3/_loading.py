@@ -1,7 +1,7 @@
 """Model files of risk-averse models: what SB3 reads of them, and what is checked before it does.
 
-SB3's `load` reads the data of a file by `save_util.json_to_data`. Importing this module teaches
-that function one thing: a record of ours becomes a plug again. So `SAC.load` and RL Zoo restore a
+SB3's `load` reads the data of a file by `save_util.json_to_data`. Importing this module
+extends that function: a record of ours becomes a plug again. So `SAC.load` and RL Zoo restore a
 risk-averse model by themselves; without this package the record stays where the method was.
 """
 

@@ -1,6 +1,6 @@
 """What environments keep outside themselves: in their classes and in the modules of these.
 
-It cannot be put back. So it is compared with what a new process has, and a difference is told.
+It cannot be put back. So it is compared with what a new process has, and a difference is a warning.
 """
 
 from __future__ import annotations

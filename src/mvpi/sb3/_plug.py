@@ -251,8 +251,8 @@ class OnPolicyPlug(Plug):
     """`y` from the rollout and what came before; advantages see augmented rewards."""
 
     WINDOW = 1_000
-    """At the least: measured on a few steps, `y` would follow the very rewards whose risk it is to
-    tell."""
+    """At the least: measured on a few steps, `y` would fit the very rewards that it is compared
+    with."""
     grows_with_rollout = False
     """Whether `y` is measured on the whole rollout where that is longer."""
 

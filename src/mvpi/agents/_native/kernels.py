@@ -153,7 +153,7 @@ def adam(theta, theta_gradient, mean, square, rate, count):
         g = theta_gradient[k]
         m = keep_mean * mean[k] + rest_mean * g
         v = keep_square * square[k] + rest_square * (g * g)
-        # What fades away becomes 0: some processors are very slow with the smallest of numbers.
+        # Flushed to zero: some processors are very slow with subnormal numbers.
         mean[k] = np.float32(0.0) if abs(m) < _FAINT else m
         square[k] = np.float32(0.0) if v < _FAINT else v
         theta[k] -= mean_scale * mean[k] / (np.sqrt(square_scale * square[k]) + tiny)

@@ -1,10 +1,9 @@
 """Products of matrices that fit into the caches of a processor, for compiled kernels.
 
-For matrices of a few hundred rows and columns a library's general way, which first copies operands
-into place, is a fifth slower than the arithmetic. Here a product is formed in tiles whose sums stay
-in registers, from operands where they lie; and what comes before and after it, biases and ReLU
-units, happens there too. numba offers no registers of several numbers, so tiles are written in the
-language of its compiler, LLVM.
+For matrices of a few hundred rows and columns a general library, which first packs its operands,
+takes a fifth longer than the arithmetic. Here a product is formed in tiles whose sums stay in
+registers, from operands where they lie; biases and ReLU units are fused into it. numba has no
+vector registers, so tiles are written in the language of its compiler, LLVM.
 
 Every entry is summed in the same order whichever tile it belongs to: a product of some rows has the
 bits of these rows in the product of all.
@@ -25,7 +24,7 @@ from numba.extending import intrinsic
 
 _HOST = llvm.get_host_cpu_features()
 LANES = 16 if _HOST.get("avx512f") else 8 if _HOST.get("avx") else 4
-"""Numbers in a register."""
+"""Floats in a vector register."""
 _TALL, _WIDE = {16: (8, 3), 8: (6, 2), 4: (6, 4)}[LANES]
 """Rows, and registers of columns, of the tile that the registers hold."""
 LINE = 16
