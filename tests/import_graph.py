@@ -139,5 +139,4 @@ def main(target: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parent))
     main(sys.argv[1])

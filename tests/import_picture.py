@@ -13,12 +13,15 @@ from pathlib import Path
 
 import matplotlib as mpl
 from import_graph import LAYERS, is_upward
+from PIL import Image
 
 Edge = tuple[str, str]
 Point = tuple[float, float]
 
 _COLUMNS, _ROW, _WIDTH, _HEIGHT = 6, 1.0, 0.86, 0.42
 _TRIES, _RESTARTS = 1_500, 20
+_EDGES = "Description"
+"""The field of the picture's file that lists its arrows, so that a test can compare them."""
 
 
 def reduced(edges: Iterable[Edge]) -> list[Edge]:
@@ -112,6 +115,16 @@ def _crossing(at: Mapping[str, Point], a: Edge, b: Edge) -> bool:
     return below * above < -1e-9 or (abs(below) < 1e-9 and low != at[a[1]][1])
 
 
+def is_current(counts: Mapping[Edge, int], picture: Path) -> bool:
+    """Whether a picture that `draw` made has the arrows of these imports."""
+    with Image.open(picture) as image:
+        return image.info.get(_EDGES) == _listed(reduced(counts))
+
+
+def _listed(edges: list[Edge]) -> str:
+    return ", ".join(f"{name} imports {other}" for name, other in edges)
+
+
 def draw(counts: Mapping[Edge, int], target: Path) -> None:
     """Draw the packages and their imports as a PNG."""
     mpl.use("agg")
@@ -151,7 +164,8 @@ def draw(counts: Mapping[Edge, int], target: Path) -> None:
     axes.set_xlim(-_COLUMNS / 2, _COLUMNS / 2)
     axes.set_ylim(-0.5, height - 0.5)
     axes.set_axis_off()
-    figure.savefig(target, dpi=110, bbox_inches="tight", metadata={"Software": None})
+    facts = {"Software": None, _EDGES: _listed(edges)}
+    figure.savefig(target, dpi=110, bbox_inches="tight", metadata=facts)
     plt.close(figure)
 
 

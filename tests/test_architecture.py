@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
+import code_map
+import import_graph
+import import_picture
 import pytest
-
-sys.path[:0] = [str(Path(__file__).parent)]
-
-import code_map  # noqa: E402 - the path comes first
-import import_graph  # noqa: E402
-import import_picture  # noqa: E402
 
 GRAPH = import_graph.import_graph()
 
@@ -70,6 +66,12 @@ def test_the_picture_has_no_arrow_through_a_box() -> None:
     places = import_picture.places(edges, {name for edge in counts for name in edge})
     assert import_picture.hits(places, edges) == []
     assert len(set(places.values())) == len(places)
+
+
+def test_the_picture_is_that_of_today() -> None:
+    picture = code_map.ROOT / "docs" / "import-graph.png"
+    if not import_picture.is_current(import_graph.between_packages(GRAPH), picture):
+        pytest.fail(f"other arrows than in {picture.name}: python tests/import_graph.py {picture}")
 
 
 def test_an_arrow_that_follows_from_others_is_left_out() -> None:

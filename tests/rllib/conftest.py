@@ -15,8 +15,7 @@ if find_spec("ray") is None or find_spec("lz4") is None:
     pytest.skip("needs the extra rllib", allow_module_level=True)
 
 HERE = str(Path(__file__).parent)
-sys.path.insert(0, HERE)
-pytest.register_assert_rewrite("rllib_problems")
+pytest.register_assert_rewrite("helpers.rllib_problems")
 
 # What RLlib itself warns of: old names, its environments registered once more, files left open.
 IGNORED = (
@@ -37,7 +36,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def ray_session() -> Iterator[None]:
-    """Ray on this machine; its workers find the helpers beside the tests."""
+    """Ray on this machine; its workers find the helpers of the tests."""
     import ray
 
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")

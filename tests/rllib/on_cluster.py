@@ -11,9 +11,9 @@ from pathlib import Path
 
 import ray
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
-import rllib_problems
+from helpers import rllib_problems
 
 from mvpi.risk import parse_risk
 from mvpi.rllib import augmenter_of, risk_averse

@@ -8,7 +8,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import tree
-from rllib_problems import Portfolio, dqn, ppo, sac, weights
+from helpers.rllib_problems import Portfolio, dqn, ppo, sac, weights
 
 from mvpi.rllib import augmenter_of, risk_averse
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.rllib_problems import dqn, ppo
 from ray.rllib.algorithms.algorithm import Algorithm
-from rllib_problems import dqn, ppo
 
 import mvpi
 from mvpi._storage.arrays import pack_arrays

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rllib_problems import Bets, dqn, ppo
+from helpers.rllib_problems import Bets, dqn, ppo
 
 import mvpi
 from mvpi.rllib import policy_of, risk_averse

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rllib_problems import Portfolio, appo, dqn, impala, ppo, sac
+from helpers.rllib_problems import Portfolio, appo, dqn, impala, ppo, sac
 
 import mvpi
 from mvpi.rllib import augmenter_of, risk_averse

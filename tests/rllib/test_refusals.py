@@ -8,11 +8,11 @@ from typing import Any
 
 import gymnasium as gym
 import pytest
+from helpers.rllib_problems import Gamble, dqn, ppo
 from ray.rllib.algorithms.bc import BCConfig
 from ray.rllib.algorithms.cql import CQLConfig
 from ray.rllib.algorithms.marwil import MARWILConfig
 from ray.rllib.algorithms.ppo import PPOConfig
-from rllib_problems import Gamble, dqn, ppo
 
 import mvpi
 from mvpi.rllib import augmenter_of, risk_averse

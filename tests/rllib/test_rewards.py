@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.rllib_problems import Gamble, Portfolio, Seen, dqn, ppo, sac, watching
 from ray.rllib.connectors.learner import AddOneTsToEpisodesAndTruncate
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
-from rllib_problems import Gamble, Portfolio, Seen, dqn, ppo, sac, watching
 
 import mvpi
 from mvpi.rllib import augmenter_of, risk_averse

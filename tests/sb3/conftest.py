@@ -1,14 +1,11 @@
-"""Makes the helpers importable from the tests beside them, whatever pytest's import mode."""
+"""One thread for torch."""
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import torch
 
-sys.path.insert(0, str(Path(__file__).parent))
-pytest.register_assert_rewrite("checks")
+pytest.register_assert_rewrite("helpers.sb3_checks")
 
 
 @pytest.fixture(autouse=True)

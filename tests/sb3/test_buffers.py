@@ -13,8 +13,8 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from algorithms import ALGORITHMS, LIMIT, Algorithm, Echo
-from checks import Drawn
+from helpers.sb3_algorithms import ALGORITHMS, LIMIT, Algorithm, Echo
+from helpers.sb3_checks import Drawn
 from stable_baselines3 import DQN, SAC, HerReplayBuffer
 from stable_baselines3.common.buffers import DictReplayBuffer, NStepReplayBuffer, ReplayBuffer
 from stable_baselines3.common.type_aliases import ReplayBufferSamples

@@ -10,8 +10,8 @@ from pathlib import Path
 import gymnasium as gym
 import numpy as np
 import pytest
-from algorithms import ALGORITHMS, OFF_POLICY, ON_POLICY, Algorithm, Echo, each
-from checks import Drawn, Rollouts, equal, weights
+from helpers.sb3_algorithms import ALGORITHMS, OFF_POLICY, ON_POLICY, Algorithm, Echo, each
+from helpers.sb3_checks import Drawn, Rollouts, equal, weights
 from stable_baselines3.common.logger import configure
 from stable_baselines3.common.vec_env import DummyVecEnv
 

@@ -7,8 +7,8 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from algorithms import ALGORITHMS, LIMIT, OFF_POLICY, ON_POLICY, Algorithm, Echo, each
-from checks import Rollouts, equal, weights
+from helpers.sb3_algorithms import ALGORITHMS, LIMIT, OFF_POLICY, ON_POLICY, Algorithm, Echo, each
+from helpers.sb3_checks import Rollouts, equal, weights
 from stable_baselines3 import DQN, PPO, SAC
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from algorithms import ALGORITHMS, SBX, Algorithm, Echo, each
-from checks import equal, weights
+from helpers.sb3_algorithms import ALGORITHMS, SBX, Algorithm, Echo, each
+from helpers.sb3_checks import equal, weights
 from stable_baselines3 import PPO, SAC
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 

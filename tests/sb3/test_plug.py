@@ -15,8 +15,8 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from algorithms import ALGORITHMS, LIMIT, Algorithm, Echo
-from checks import LoggedRows, Rollouts, equal, weights
+from helpers.sb3_algorithms import ALGORITHMS, LIMIT, Algorithm, Echo
+from helpers.sb3_checks import LoggedRows, Rollouts, equal, weights
 from sb3_contrib import ARS
 from stable_baselines3 import A2C, PPO, SAC
 from stable_baselines3.common import buffers
@@ -468,10 +468,10 @@ def test_augmented_reward_is_a_wrapper() -> None:
 
 def test_the_table_of_algorithms_is_that_of_the_tests() -> None:
     """What it says is what a run in which everything passes would write."""
-    import support_table
-    import test_every_algorithm as tests
-    import test_extended_risks as extended
-    import test_model_files as files
+    from sb3 import support_table
+    from sb3 import test_every_algorithm as tests
+    from sb3 import test_extended_risks as extended
+    from sb3 import test_model_files as files
 
     columns = (
         *(tests.RISK_0, tests.UPDATE, tests.STATE, tests.SEVERAL),

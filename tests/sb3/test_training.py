@@ -15,8 +15,8 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from algorithms import ALGORITHMS, Algorithm, Echo
-from checks import weights
+from helpers.sb3_algorithms import ALGORITHMS, Algorithm, Echo
+from helpers.sb3_checks import weights
 from stable_baselines3 import DQN, PPO, SAC, TD3
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.noise import OrnsteinUhlenbeckActionNoise
@@ -75,8 +75,8 @@ def go_on(names: list[str], risk: str, directory: Path) -> dict[str, str]:
 
 def in_new_process(names: list[str], risk: str, directory: Path) -> dict[str, str]:
     code = (
-        f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
-        "import json, pathlib, test_training\n"
+        f"import sys; sys.path.insert(0, {str(Path(__file__).parents[1])!r})\n"
+        "import json, pathlib\nfrom sb3 import test_training\n"
         f"print(json.dumps(test_training.go_on({names}, {risk!r}, "
         f"pathlib.Path({str(directory)!r}))))"
     )
