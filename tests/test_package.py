@@ -13,7 +13,7 @@ import mvpi
 from mvpi.errors import MissingPackage
 
 ROOT = Path(__file__).parent.parent
-HEAVY = ("jax", "torch", "matplotlib", "numba", "scipy")
+HEAVY = ("jax", "torch", "matplotlib", "numba", "scipy", "ray")
 
 _IMPORT = """
 import sys, time

@@ -65,7 +65,7 @@ _LAZY = {
     "policy_iteration": "mvpi.tabular",
     "solve": "mvpi.tabular.solve",
 }
-_MODULES = {"envs", "offline", "sb3", "stats", "tabular"}
+_MODULES = {"envs", "offline", "rllib", "sb3", "stats", "tabular"}
 
 __all__ = [
     "MDP",

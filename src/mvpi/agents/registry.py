@@ -28,13 +28,24 @@ class Entry(NamedTuple):
     settings: type[CommonSettings]
     summary: str
     """One line for `mvpi train --help`."""
+    labels: tuple[str, ...] = ()
+    """What reports call it: risk-neutral and, if that differs, risk-averse; default: its class."""
+
+    def label(self, *, averse: bool) -> str:
+        """Its name in reports."""
+        return (self.labels or (self.class_name,))[-1 if averse else 0]
 
 
 AGENTS = {
-    "td3": Entry("mvpi.agents.td3", "TD3", TD3Settings, "MVPI-TD3; at risk 0 it is TD3."),
+    "td3": Entry(
+        *("mvpi.agents.td3", "TD3", TD3Settings),
+        "MVPI-TD3; at risk 0 it is TD3.",
+        ("TD3", "MVPI-TD3"),
+    ),
     "ppo": Entry(
         *("mvpi.agents.ppo", "PPO", PPOSettings),
         "MVPI-PPO, also called TRVO; at risk 0 it is PPO.",
+        ("PPO", "TRVO (MVPI-PPO)"),
     ),
     "mvp": Entry(
         *("mvpi.agents.mvp", "MVP", MVPSettings),
@@ -51,10 +62,12 @@ AGENTS = {
     "mean-gini": Entry(
         *("mvpi.agents.mean_gini", "MeanGini", MeanGiniSettings),
         "Luo 2023: mean and Gini deviation of the return; risk is the weight of the latter.",
+        ("Mean-Gini",),
     ),
     "cvar-pg": Entry(
         *("mvpi.agents.cvar_pg", "CVaRPG", CVaRPGSettings),
         "Tamar 2015: CVaR of the return; risk must be cvar:LEVEL[:WEIGHT].",
+        ("CVaR-PG",),
     ),
 }
 """Every agent by its name on the command line and in files."""

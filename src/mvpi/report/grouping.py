@@ -7,22 +7,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mvpi.agents.registry import SETTINGS
+from mvpi.agents.registry import AGENTS
 from mvpi.errors import InputError
 from mvpi.experiments.outcome import Outcome
 from mvpi.report.run_reader import AgentId, Run
 from mvpi.risk import Risk, parse_risk
-
-_NAMES = {
-    "td3": ("TD3", "MVPI-TD3"),
-    "ppo": ("PPO", "TRVO (MVPI-PPO)"),
-    "mvp": ("MVP", "MVP"),
-    "tamar": ("Tamar", "Tamar"),
-    "prashanth": ("Prashanth", "Prashanth"),
-    "mean-gini": ("Mean-Gini", "Mean-Gini"),
-    "cvar-pg": ("CVaR-PG", "CVaR-PG"),
-}
-"""What papers call an algorithm: risk-neutral and risk-averse."""
 
 AgentKey = tuple[str, str, tuple[tuple[str, str], ...], int | None]
 
@@ -168,7 +157,7 @@ def _order(agent: AgentRuns) -> tuple[Any, ...]:
     named = measure is None or measure.name != ""
     size = 0.0 if measure is None else measure.price or 0.0
     averse = not is_neutral(measure)
-    place = (list(SETTINGS).index(agent.algorithm), averse, named, kind, size)
+    place = (list(AGENTS).index(agent.algorithm), averse, named, kind, size)
     return (*place, agent.risk, agent.steps or 0, agent.settings)
 
 
@@ -194,7 +183,7 @@ def agent_name(algorithm: str, risk: str) -> str:
     >>> agent_name("td3", "0.0"), agent_name("td3", "1.0"), agent_name("ppo", "cvar:0.1:1.0")
     ('TD3', 'MVPI-TD3, λ = 1', 'TRVO (MVPI-PPO), CVaR 0.1')
     """
-    neutral, averse = _NAMES[algorithm]
+    neutral, averse = (AGENTS[algorithm].label(averse=averse) for averse in (False, True))
     measure = measure_of(risk)
     if neutral != averse and is_neutral(measure):
         return neutral
