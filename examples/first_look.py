@@ -2,19 +2,22 @@
 
 Run it with `make run`, or `python examples/first_look.py [DIRECTORY]`. It solves a machine that is
 to be serviced, a small inventory and the paper's four-state example; compares the risk-neutral
-policy with the one mean-variance policy iteration (MVPI) finds from there and with the certified
+policy with the one mean-variance policy iteration (MVPI) finds from it and with the certified
 global optimum, all by the same objective; and saves a picture of each efficient frontier.
 """
 
+import math
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.table import Table
 
 import mvpi
-from mvpi.cli.solve import comparison, progress_display, smallest_reward, valued, verdict
 
 
 class Problem(NamedTuple):
@@ -70,22 +73,55 @@ PROBLEMS = (
 )
 
 
+def valued(mdp: mvpi.MDP, risk: mvpi.Risk, solution: mvpi.Solution) -> mvpi.Solution:
+    """A policy that was found for another risk, with the value it has for this one."""
+    rewards, probabilities = mdp.reward_distribution(mdp.occupancy(solution.policy))
+    return replace(solution, value=risk.value(rewards, probabilities), upper_bound=math.inf)
+
+
+def comparison(risk: mvpi.Risk, solutions: dict[str, mvpi.Solution]) -> Table:
+    """A row a solution; only the global optimum has a bound."""
+    columns = ("", "mean", "variance", "std. dev.", "value", "upper bound")
+    table = Table(*columns, title=f"value = {risk.value_label}", box=SIMPLE_HEAD)
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for name, found in solutions.items():
+        numbers = (found.mean, found.variance, found.std, found.value, found.upper_bound)
+        table.add_row(name, *(number(x) if math.isfinite(x) else "" for x in numbers))
+    return table
+
+
+def number(x: float) -> str:
+    return f"{rounded(x):.5g}"
+
+
+def rounded(x: float) -> float:
+    """Without rounding errors, and without a sign of zero."""
+    return round(x, 9) + 0.0
+
+
+def change(before: float, after: float) -> str:
+    """In percent; from 0, the difference."""
+    old, new = rounded(before), rounded(after)
+    return f"{100 * (new - old) / abs(old):+.2g}%" if old else f"{new - old:+.3g}"
+
+
 def main(directory: Path) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     console = Console(highlight=False)
     for name, story, mdp, risk_aversion, described in PROBLEMS:
         risk = mvpi.MeanVariance(risk_aversion)
-        with progress_display("solving"):
-            neutral = valued(mdp, risk, mvpi.optimize(mdp, 0.0))
+        with Console(stderr=True).status("solving"):  # the first solve compiles
+            neutral = valued(mdp, risk, mvpi.solve(mdp))
             local = mvpi.policy_iteration(mdp, risk, neutral.policy)
             best = mvpi.optimize(mdp, risk)
         rows = {"risk-neutral": neutral, "MVPI": local, "global optimum": best}
-        least = smallest_reward(mdp)
         console.print(f"[bold]{name}[/bold], risk aversion {risk_aversion:g}", story, sep="\n")
-        console.print(comparison(risk, rows, least))
+        console.print(comparison(risk, rows))
         console.print(f"  risk-neutral:   {described(neutral.policy)}")
         console.print(f"  global optimum: {described(best.policy)}")
-        console.print(f"  {verdict(neutral, best, least)}")
+        variance, mean = change(neutral.variance, best.variance), change(neutral.mean, best.mean)
+        console.print(f"  Against the risk-neutral policy: variance {variance}, mean {mean}.")
         picture = directory / f"frontier-{name}.png"
         mvpi.frontier(mdp).plot(str(picture))
         console.print(f"  Efficient frontier: {picture}\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
 import code_map
@@ -23,6 +24,28 @@ def test_imports_point_one_way() -> None:
 
 def test_nothing_imports_in_circles() -> None:
     assert import_graph.on_cycles(GRAPH) == set()
+
+
+def public_names(path: Path) -> set[str]:
+    """What `__all__` of a module lists."""
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            return set(ast.literal_eval(node.value))
+    return set()
+
+
+@pytest.mark.parametrize(
+    "example", sorted((code_map.ROOT / "examples").glob("*.py")), ids=lambda path: path.stem
+)
+def test_examples_import_public_names_only(example: Path) -> None:
+    known = import_graph.modules()
+    for node in ast.walk(ast.parse(example.read_text(encoding="utf-8"))):
+        match node:
+            case ast.Import(names=names):
+                modules = {alias.name for alias in names if alias.name in known}
+                assert {name.count(".") for name in modules} <= {0, 1}, modules
+            case ast.ImportFrom(module=str(module), names=names) if module in known:
+                assert {alias.name for alias in names} <= public_names(known[module])
 
 
 def test_imports_are_found_wherever_they_are(tmp_path: Path) -> None:

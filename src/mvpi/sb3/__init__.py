@@ -61,6 +61,17 @@ except ModuleNotFoundError as error:
         raise
     raise MissingPackage("mvpi.sb3", "stable-baselines3", "sb3") from error
 
+__all__ = [
+    "PolicyAt",
+    "at",
+    "attach",
+    "augmenter_of",
+    "load",
+    "load_training",
+    "risk_averse",
+    "save_training",
+]
+
 Algorithm = TypeVar("Algorithm", bound=BaseAlgorithm)
 
 # Models saved by version 0.1 name these modules.
