@@ -26,6 +26,15 @@ def test_nothing_imports_in_circles() -> None:
     assert import_graph.on_cycles(GRAPH) == set()
 
 
+def test_every_package_has_its_folder_of_tests() -> None:
+    packages = {
+        path.parent.name.strip("_") for path in import_graph.SOURCE.glob("mvpi/*/__init__.py")
+    }
+    folders = {path.parent.name for path in Path(__file__).parent.glob("*/test_*.py")}
+    assert folders - packages == {"attack"}
+    assert packages - folders == set()
+
+
 def public_names(path: Path) -> set[str]:
     """What `__all__` of a module lists."""
     for node in ast.parse(path.read_text(encoding="utf-8")).body:

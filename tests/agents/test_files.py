@@ -12,7 +12,6 @@ import sys
 import warnings
 import zipfile
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +37,7 @@ from mvpi import InputError, cli
 from mvpi._storage.arrays import read_arrays, write_arrays
 from mvpi.agents.agent import Agent
 from mvpi.agents.policy import Deterministic
-from mvpi.errors import EnvironmentFailure, ResumeWarning
+from mvpi.errors import ResumeWarning
 from mvpi.rollout.spaces import BoxActions, FlatObservations, Spaces
 
 Make = Callable[[Path], Any]
@@ -482,7 +481,7 @@ def test_a_policy_of_the_right_observations_and_other_actions(
     plain.save(path, facts)
     with pytest.raises(SystemExit) as exited:
         cli.main(["evaluate", str(path), "--env", "CartPole-v1"])
-    assert exited.value.code in (1, 2)
+    assert exited.value.code == 1
     assert capsys.readouterr().err.count("\n") == 1
 
 
@@ -651,10 +650,7 @@ def test_a_checkpoint_with_flipped_bytes(tmp_path: Path, killed: Path) -> None:
         # Most of the first half is the header.
         damaged[int(rng.integers(len(content) // (1 + i % 2)))] ^= int(rng.integers(1, 256))
         (out / "checkpoint.safetensors").write_bytes(bytes(damaged))
-        with warnings.catch_warnings(), suppress(EnvironmentFailure):
-            # A weight may have become huge, and the action with it.
-            warnings.simplefilter("ignore")
-            resume(out)
+        assert not resume(out), i
         shutil.rmtree(out)
 
 
@@ -722,8 +718,10 @@ def test_damaged_metrics(
     finished: bool,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """The same command again: it goes on and tells of lost rows, or says in one line why not."""
+    """The same command again: it says in one line why not, or what is made again.
 
+    That is possible where the rows that the checkpoint was written with are intact.
+    """
     out = tmp_path / "run"
     shutil.copytree(whole if finished else killed, out)
     DAMAGED_METRICS[name](out / "metrics.csv")
@@ -731,11 +729,11 @@ def test_damaged_metrics(
         warnings.simplefilter("default", ResumeWarning)
         status = status_of(["train", "td3", *options(out, CASE), "--json"])
     captured = capsys.readouterr()
-    assert status in (0, 2)
-    intact = name == "more columns" and not finished  # what follows the checkpoint is made again
-    assert captured.err.count("\n") == (0 if intact and status == 0 else 1)
-    if status == 0:
-        json.loads(captured.out)
+    goes_on = name == "more columns" or (name == "torn" and finished)
+    assert status == (0 if goes_on else 2)
+    assert captured.err.count("\n") == (0 if goes_on and not finished else 1)
+    if goes_on:
+        assert json.loads(captured.out)["steps"] == CASE.steps
     before = (whole / "policy.safetensors").read_bytes()
     assert not finished or (out / "policy.safetensors").read_bytes() == before
 

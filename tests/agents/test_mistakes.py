@@ -128,12 +128,9 @@ def test_numbers_of_numpy_train_the_same(
 
 
 @pytest.mark.parametrize("kind", [np.asarray, Fraction, Decimal])
-def test_other_numbers_train_or_are_refused_when_the_agent_is_made(kind: Any) -> None:
-    try:
-        agent = mvpi.TD3(MARKOWITZ, 1.0, 0, **numbers(kind, int))
-    except InputError:
-        return
-    agent.learn(120)
+def test_other_numbers_are_numbers(kind: Any) -> None:
+    there = mvpi.TD3(MARKOWITZ, 1.0, 0, **numbers(float, int))
+    assert mvpi.TD3(MARKOWITZ, 1.0, 0, **numbers(kind, int)).config() == there.config()
 
 
 @pytest.mark.parametrize("steps", [0, -1, 1.5, "100", None, True])
@@ -199,7 +196,7 @@ def test_wrong_commands(
         gym.envs.registration.EnvSpec("mvpi/NeedsMore-v0", "mvpi.envs:RiskyZone"),
     )
     told(capsys, *options(tmp_path / "run", Case(), **WRONG_COMMANDS[name]))
-    assert not (tmp_path / "run").exists() or "buffer" in name
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(
@@ -352,6 +349,7 @@ def test_steps_of_numpy(tmp_path: Path) -> None:
     for _ in range(2):  # learned, and found finished
         agent.learn(np.int64(120), tmp_path / "run")
     agent.save(tmp_path / "policy.safetensors")
+    assert agent.steps == mvpi.load(tmp_path / "policy.safetensors").steps == 120
 
 
 def test_the_risk_of_the_caller_is_checked_as_such(finished: Path) -> None:
@@ -415,6 +413,7 @@ def test_a_full_disk(tmp_path: Path, room: int, capsys: pytest.CaptureFixture[st
         (disk / "filler").write_bytes(bytes(max(0, free - 1024 * room)))
         status = status_of(["train", "td3", *options(out, case), "--json"])
         captured = capsys.readouterr()
+        assert status or room > 0
         if status:
             assert status == 2
             assert captured.err.count("\n") == 1

@@ -10,8 +10,8 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -262,6 +262,11 @@ def fill(path: Path, size: int, checkpoint: int) -> str:
     return done.stdout.strip()
 
 
+def add_all(replay: Replay, numbers: Iterable[int]) -> None:
+    for i in numbers:
+        add(replay, i)
+
+
 @pytest.mark.parametrize("limit", [1_000, 1_010, 1_990])
 def test_a_limit_on_file_sizes_in_a_journal(tmp_path: Path, limit: int) -> None:
     # A journal of 100 entries of 20 bytes needs 2000.
@@ -274,9 +279,8 @@ def test_a_limit_on_file_sizes_in_a_journal(tmp_path: Path, limit: int) -> None:
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
     try:
-        with suppress(OSError):
-            for i in range(150, 400):
-                add(replay, i)
+        with pytest.raises(OSError, match="File too large"):
+            add_all(replay, range(150, 400))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
         signal.signal(signal.SIGXFSZ, handler)

@@ -15,7 +15,6 @@ if find_spec("ray") is None or find_spec("lz4") is None:
     pytest.skip("needs the extra rllib", allow_module_level=True)
 
 HERE = str(Path(__file__).parent)
-pytest.register_assert_rewrite("helpers.rllib_problems")
 
 # What RLlib itself warns of: old names, its environments registered once more, files left open.
 IGNORED = (

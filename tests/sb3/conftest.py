@@ -5,8 +5,6 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-pytest.register_assert_rewrite("helpers.sb3_checks")
-
 
 @pytest.fixture(autouse=True)
 def _one_thread() -> Iterator[None]:
