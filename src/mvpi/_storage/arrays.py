@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,17 @@ def unpack_arrays(data: bytes, kind: str, path: Path) -> tuple[Arrays, dict[str,
     if not intact:
         raise InputError(f"{path} is damaged: it does not match its checksum")
     return arrays, record
+
+
+@contextmanager
+def refusing_damage(path: Path) -> Iterator[None]:
+    """What is raised where a record or its arrays are not as expected becomes an `InputError`."""
+    try:
+        yield
+    except InputError:
+        raise
+    except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
+        raise InputError(f"{path} is damaged: {type(error).__name__} {short(error)}") from None
 
 
 def take(arrays: Arrays, name: str, shape: tuple[int, ...], path: Path) -> npt.NDArray[Any]:

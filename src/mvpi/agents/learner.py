@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mvpi._checks import check_count
-from mvpi._storage.arrays import Arrays
+from mvpi._storage.arrays import Arrays, refusing_damage
 from mvpi._storage.run_directory import Checkpoint
 from mvpi._types import Env
 from mvpi.agents.learned_frontier import Measured, objectives
@@ -270,7 +270,7 @@ class Learner(ABC, Generic[S]):
     def _restore(
         self, arrays: Arrays, record: dict[str, Any], path: Path, opened: ExitStack
     ) -> None:
-        try:
+        with refusing_damage(path):
             self.steps = check_count(record["steps"], "steps")
             self.restored = arrays
             self.begin(opened)
@@ -286,8 +286,3 @@ class Learner(ABC, Generic[S]):
             for i, (env, there) in enumerate(zip(self.envs, record["worlds"], strict=True)):
                 env.restore(there, arrays[f"actions.{i}"] if self.remember else ())
             self.restored = {}
-        except InputError:
-            raise
-        except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
-            reason = " ".join(str(error).split())[:120]
-            raise InputError(f"{path} is damaged: {type(error).__name__} {reason}") from None

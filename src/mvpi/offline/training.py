@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from mvpi._checks import check_count, check_number
-from mvpi._storage.arrays import FORMAT, Arrays
+from mvpi._storage.arrays import FORMAT, Arrays, refusing_damage
 from mvpi._storage.interrupts import Interrupted, Stop, tell_made_again
 from mvpi._storage.names import CONFIG
 from mvpi._storage.npz import write_npz
@@ -172,7 +172,7 @@ def _state(learner: TD3BC) -> tuple[Arrays, dict[str, Any]]:
 
 
 def _restore(learner: TD3BC, arrays: Arrays, record: dict[str, Any], path: Path) -> None:
-    try:
+    with refusing_damage(path):
         both = (learner.net, learner.ratio.state)
         learner.net, learner.ratio.state = with_arrays(both, arrays, path)
         learner.updates = check_count(record["updates"], "updates")
@@ -184,8 +184,3 @@ def _restore(learner: TD3BC, arrays: Arrays, record: dict[str, Any], path: Path)
             learner.ratio.restore(record["duals"], record["frontier"], record["ratio_random"])
         else:
             learner.ratio.rng.bit_generator.state = record["ratio_random"]
-    except InputError:
-        raise
-    except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
-        reason = " ".join(str(error).split())[:120]
-        raise InputError(f"{path} is damaged: {type(error).__name__} {reason}") from None

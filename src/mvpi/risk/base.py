@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from mvpi import stats
-from mvpi._checks import finite_array, real_array
+from mvpi._checks import check_number, finite_array, real_array
 from mvpi._types import Array
 from mvpi.risk.text import WithText
 
@@ -137,6 +138,22 @@ class Risk(WithText, ABC):
     def with_price(self, price: float) -> Self:
         """The measure at a risk aversion found while learning; a fixed one stays as it is."""
         return self
+
+
+@dataclass(frozen=True)
+class WithRiskAversion(Risk):
+    """A measure with one number, a risk aversion in one over the unit of rewards; 0: the mean."""
+
+    risk_aversion: float
+
+    has_unit = True
+
+    def __post_init__(self) -> None:
+        keep(self, risk_aversion=check_number(self.risk_aversion, "risk_aversion", at_least=0.0))
+
+    @property
+    def is_neutral(self) -> bool:
+        return self.risk_aversion == 0.0
 
 
 def keep(risk: Risk, **numbers: float) -> None:

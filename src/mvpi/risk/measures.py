@@ -13,7 +13,7 @@ from mvpi import stats
 from mvpi._checks import check_number, finite_array, real_array
 from mvpi._types import Array
 from mvpi.errors import InputError
-from mvpi.risk.base import Risk, keep
+from mvpi.risk.base import Risk, WithRiskAversion, keep
 from mvpi.risk.text import exact, parsed
 from mvpi.stats import check_level
 
@@ -24,20 +24,14 @@ _LEAST_EXPONENTIAL = -1e13
 
 
 @dataclass(frozen=True)
-class MeanVariance(Risk):
+class MeanVariance(WithRiskAversion):
     """`E[R] - risk_aversion * Var(R)`; 0 is risk-neutral.
 
     >>> MeanVariance(0.5).value([1, 3])
     1.5
     """
 
-    risk_aversion: float
-
     search = "moments"
-    has_unit = True
-
-    def __post_init__(self) -> None:
-        keep(self, risk_aversion=check_number(self.risk_aversion, "risk_aversion", at_least=0.0))
 
     def utility(self, t: npt.ArrayLike) -> Array:
         t = real_array(t, "t")
@@ -58,10 +52,6 @@ class MeanVariance(Risk):
 
     def gaussian_value(self, mean: float, std: float) -> float:
         return mean - self.risk_aversion * std**2
-
-    @property
-    def is_neutral(self) -> bool:
-        return self.risk_aversion == 0.0
 
     @property
     def text(self) -> str:
@@ -123,22 +113,16 @@ class CVaR(Risk):
 
 
 @dataclass(frozen=True)
-class Entropic(Risk):
+class Entropic(WithRiskAversion):
     """`-log(E[exp(-risk_aversion * R)]) / risk_aversion`; 0 is risk-neutral.
 
     >>> round(Entropic(1.0).value([0, 1000]), 6)
     0.693147
     """
 
-    risk_aversion: float
-
     name = "entropic"
     form = "entropic:BETA"
     search = "exponential"
-    has_unit = True
-
-    def __post_init__(self) -> None:
-        keep(self, risk_aversion=check_number(self.risk_aversion, "risk_aversion", at_least=0.0))
 
     def utility(self, t: npt.ArrayLike) -> Array:
         t = real_array(t, "t")
@@ -165,10 +149,6 @@ class Entropic(Risk):
 
     def gaussian_value(self, mean: float, std: float) -> float:
         return mean - 0.5 * self.risk_aversion * std**2
-
-    @property
-    def is_neutral(self) -> bool:
-        return self.risk_aversion == 0.0
 
     @property
     def utility_floor(self) -> float:

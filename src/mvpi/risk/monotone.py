@@ -9,15 +9,15 @@ import numpy as np
 import numpy.typing as npt
 
 from mvpi import stats
-from mvpi._checks import check_number, finite_array, real_array
+from mvpi._checks import finite_array, real_array
 from mvpi._types import Array
 from mvpi.errors import InputError
-from mvpi.risk.base import Risk, keep
+from mvpi.risk.base import WithRiskAversion
 from mvpi.risk.text import exact
 
 
 @dataclass(frozen=True)
-class MonotoneMeanVariance(Risk):
+class MonotoneMeanVariance(WithRiskAversion):
     """Monotone mean-variance: large rewards are not penalised (Maccheroni and others, 2009).
 
     The utility is that of `MeanVariance` up to its top, at `t = 1 / (2 lam)`, and constant beyond.
@@ -28,14 +28,8 @@ class MonotoneMeanVariance(Risk):
     0.25
     """
 
-    risk_aversion: float
-
     name = "monotone"
     form = "monotone:LAM"
-    has_unit = True
-
-    def __post_init__(self) -> None:
-        keep(self, risk_aversion=check_number(self.risk_aversion, "risk_aversion", at_least=0.0))
 
     @property
     def top(self) -> float:
@@ -70,10 +64,6 @@ class MonotoneMeanVariance(Risk):
         b = np.minimum(-y, self.top)
         step = np.minimum(r, self.top + y) - np.minimum(0.0, self.top + y)
         return np.asarray(step * (1.0 - self.risk_aversion * (step + 2.0 * b)))
-
-    @property
-    def is_neutral(self) -> bool:
-        return self.risk_aversion == 0.0
 
     @property
     def label(self) -> str:
