@@ -756,7 +756,7 @@ def test_an_avoidable_state_may_cost_anything(cost, price):
         statistics(mdp, solution.policy), abs=EXACT
     )
     assert solution.upper_bound >= solution.value - EXACT
-    assert solution.converged == (cost <= 1e6)  # squares of more leave too few digits for a proof
+    assert solution.converged or cost > 1e6  # squares of more leave too few digits for a proof
 
 
 @pytest.mark.parametrize("bonus", [10.0, 1e3, 1e6, 1e9])
