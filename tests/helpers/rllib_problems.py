@@ -6,6 +6,7 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+import tree
 from ray.rllib.algorithms.appo import APPOConfig
 from ray.rllib.algorithms.dqn import DQNConfig
 from ray.rllib.algorithms.impala import IMPALAConfig
@@ -171,3 +172,24 @@ class Seen(ConnectorV2):
 def watching(config: Any) -> Any:
     """The config with a connector that keeps what it sees in `Seen.kept`, of this process."""
     return config.learners(learner_connector=lambda *_: Seen())
+
+
+def trained(config: Any, iterations: int = 3) -> tuple[Any, list[Any]]:
+    """The weights and the results of a few iterations."""
+    algorithm = config.build_algo()
+    if algorithm.local_replay_buffer is not None:  # RLlib leaves its generator without a seed
+        algorithm.local_replay_buffer.rng = np.random.default_rng(0)
+    results = [algorithm.train() for _ in range(iterations)]
+    state = weights(algorithm)
+    algorithm.stop()
+    return state, results
+
+
+def assert_same_bits(one: Any, other: Any) -> None:
+    """Two trees of arrays are the same."""
+    tree.assert_same_structure(one, other)
+    for path, value in tree.flatten_with_path(one):
+        there: Any = other
+        for key in path:
+            there = there[key]
+        assert np.asarray(value).tobytes() == np.asarray(there).tobytes(), path

@@ -139,3 +139,46 @@ def each(algorithms: Iterable[Algorithm]) -> pytest.MarkDecorator:
 
 OFF_POLICY = [a for a in ALGORITHMS if a.kind == OFF]
 ON_POLICY = [a for a in ALGORITHMS if a.kind == ON]
+
+
+BY_NAME = {str(algorithm): algorithm for algorithm in ALGORITHMS}
+OURS_AND_SBX = [BY_NAME["stable_baselines3.SAC"], BY_NAME["sbx.SAC"]]
+
+
+class Pair(gym.ObservationWrapper[Any, Any, Any]):
+    """The echo as a dictionary of observations."""
+
+    def __init__(self, env: Echo) -> None:
+        super().__init__(env)
+        one = gym.spaces.Box(-np.inf, np.inf, (1,), np.float32)
+        self.observation_space = gym.spaces.Dict({"reward": one, "time": one})
+
+    def observation(self, observation: Any) -> dict[str, Any]:
+        return {"reward": observation[:1], "time": observation[1:]}
+
+
+class Reach(gym.Env[Any, Any]):
+    """A goal to be reached on a line; the reward is minus the distance."""
+
+    def __init__(self) -> None:
+        point = gym.spaces.Box(-np.inf, np.inf, (1,), np.float32)
+        names = ("observation", "achieved_goal", "desired_goal")
+        self.observation_space = gym.spaces.Dict(dict.fromkeys(names, point))
+        self.action_space = gym.spaces.Box(-1.0, 1.0, (1,), np.float32)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self._time, self._x = 0, np.zeros(1, np.float32)
+        self._goal = self.np_random.normal(size=1).astype(np.float32)
+        return self._seen(), {}
+
+    def step(self, action: Any) -> Any:
+        self._x, self._time = (self._x + action).astype(np.float32), self._time + 1
+        reward = float(self.compute_reward(self._x, self._goal, {}))
+        return self._seen(), reward, False, self._time >= 8, {}
+
+    def compute_reward(self, achieved: Any, desired: Any, info: Any) -> Any:
+        return -np.abs(achieved - desired)[..., 0]
+
+    def _seen(self) -> dict[str, Any]:
+        return {"observation": self._x, "achieved_goal": self._x, "desired_goal": self._goal}

@@ -5,33 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import gymnasium as gym
-import numpy as np
 import pytest
-import tree
-from helpers.rllib_problems import Portfolio, dqn, ppo, sac, weights
+from helpers.rllib_problems import Portfolio, assert_same_bits, dqn, ppo, sac, trained
 
 from mvpi.rllib import augmenter_of, risk_averse
 
 pytestmark = pytest.mark.usefixtures("ray_session")
-
-
-def trained(config: Any, iterations: int = 3) -> tuple[Any, list[Any]]:
-    algorithm = config.build_algo()
-    if algorithm.local_replay_buffer is not None:  # RLlib leaves its generator without a seed
-        algorithm.local_replay_buffer.rng = np.random.default_rng(0)
-    results = [algorithm.train() for _ in range(iterations)]
-    state = weights(algorithm)
-    algorithm.stop()
-    return state, results
-
-
-def assert_same_bits(one: Any, other: Any) -> None:
-    tree.assert_same_structure(one, other)
-    for path, value in tree.flatten_with_path(one):
-        there: Any = other
-        for key in path:
-            there = there[key]
-        assert np.asarray(value).tobytes() == np.asarray(there).tobytes(), path
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,21 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from helpers.rllib_problems import Bets, Gamble, Seen, dqn, ppo, sac, watching
+from helpers.rllib_problems import (
+    Bets,
+    Gamble,
+    Seen,
+    assert_same_bits,
+    dqn,
+    ppo,
+    sac,
+    trained,
+    watching,
+)
 from ray.rllib.algorithms.algorithm import Algorithm
 from ray.rllib.connectors.env_to_module import MeanStdFilter
 from ray.rllib.connectors.learner import AddOneTsToEpisodesAndTruncate
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
-from test_bits import assert_same_bits, trained
 
 import mvpi
 from mvpi.augmenter.columns import Columns

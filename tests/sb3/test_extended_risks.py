@@ -7,13 +7,23 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from helpers.sb3_algorithms import ALGORITHMS, LIMIT, OFF_POLICY, ON_POLICY, Algorithm, Echo, each
+from helpers.sb3_algorithms import (
+    ALGORITHMS,
+    LIMIT,
+    OFF_POLICY,
+    ON_POLICY,
+    OURS_AND_SBX,
+    Algorithm,
+    Echo,
+    Pair,
+    Reach,
+    each,
+)
 from helpers.sb3_checks import Rollouts, equal, weights
 from stable_baselines3 import DQN, PPO, SAC
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 from stable_baselines3.her import HerReplayBuffer
-from test_buffers import OURS_AND_SBX, Pair, Reach
 
 import mvpi
 from mvpi import CVaR, InputError, MeanVariance, OfReturn, RiskRange
