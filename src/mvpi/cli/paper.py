@@ -111,7 +111,10 @@ class Study(ABC):
             )
 
     def check_task(self, task: str) -> None:
-        """An `InputError` if the task cannot be run."""
+        """An `InputError` if the task cannot be made: all its runs would fail, one by one.
+
+        Looking its id up is not enough: Gymnasium lists Hopper-v2 and cannot make it.
+        """
         Task(task, self.grid.action_noise)().close()
 
 
