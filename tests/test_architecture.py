@@ -44,7 +44,7 @@ def public_names(path: Path) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "example", sorted((code_map.ROOT / "examples").glob("*.py")), ids=lambda path: path.stem
+    "example", sorted((code_map.ROOT / "examples").rglob("*.py")), ids=lambda path: path.stem
 )
 def test_examples_import_public_names_only(example: Path) -> None:
     known = import_graph.modules()

@@ -125,7 +125,7 @@ def has_fields(value: Any) -> bool:
     return hasattr(value, "__dict__") or bool(fields(value))
 
 
-def chance(value: Any) -> Any:
+def random_state(value: Any) -> Any:
     """The state of something that draws random numbers, as JSON; None if it is nothing such."""
     if isinstance(value, np.random.Generator | np.random.RandomState):
         return generator_state(value)
@@ -138,13 +138,13 @@ def chance(value: Any) -> Any:
         own = getattr(value, "_np_random", None)
         return {
             "own": None if own is None else generator_state(own),
-            "inside": [chance(space) for space in inside],
+            "inside": [random_state(space) for space in inside],
         }
     return None
 
 
-def set_chance(value: Any, state: Any) -> None:
-    """Put back what `chance` gave."""
+def set_random_state(value: Any, state: Any) -> None:
+    """Put back what `random_state` gave."""
     if isinstance(value, np.random.Generator | np.random.RandomState):
         set_generator_state(value, state)
     elif isinstance(value, random.Random):
@@ -154,7 +154,7 @@ def set_chance(value: Any, state: Any) -> None:
         parts = getattr(value, "spaces", {})
         inside = parts.values() if isinstance(parts, dict) else parts
         for space, there in zip(inside, state["inside"], strict=True):
-            set_chance(space, there)
+            set_random_state(space, there)
         if state["own"] is None:
             value._np_random = None
         else:

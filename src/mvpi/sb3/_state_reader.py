@@ -20,13 +20,13 @@ import torch
 from mvpi._storage.arrays import Arrays
 from mvpi.sb3._class_names import known_class
 from mvpi.sb3._state_kinds import (
-    chance,
     has_fields,
     is_constant,
     is_jax_array,
     is_mujoco_data,
     is_train_state,
-    set_chance,
+    random_state,
+    set_random_state,
 )
 from mvpi.sb3._state_writer import NEW
 
@@ -59,7 +59,7 @@ class StateReader:
             "objects": self._objects,
             "tensor": self._tensor,
             "jax": self._jax,
-            "chance": self._chance,
+            "chance": self._random_state,
             "class": self._class,
             "type": self._type,
             "new": self._new,
@@ -187,11 +187,11 @@ class StateReader:
             raise ValueError(f"{path} has the shape {there.shape}")
         return jnp.array(values)
 
-    def _chance(self, state: Any, there: Any, path: str) -> Any:
-        if chance(there) is None:
+    def _random_state(self, state: Any, there: Any, path: str) -> Any:
+        if random_state(there) is None:
             self.lost.append(path)
             return there
-        set_chance(there, state)
+        set_random_state(there, state)
         return there
 
     def _class(self, name: Any, there: Any, path: str) -> Any:

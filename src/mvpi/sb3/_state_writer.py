@@ -20,7 +20,6 @@ from stable_baselines3.common.noise import ActionNoise
 from mvpi._storage.arrays import Arrays
 from mvpi.sb3._class_names import SCHEDULES, is_known, name_of
 from mvpi.sb3._state_kinds import (
-    chance,
     fields,
     has_fields,
     is_constant,
@@ -29,6 +28,7 @@ from mvpi.sb3._state_kinds import (
     is_mujoco_data,
     is_train_state,
     mujoco_arrays,
+    random_state,
 )
 
 _DEEPEST = 60
@@ -102,7 +102,7 @@ class StateWriter:
             return ["enum", name_of(type(value)), value.name]
         if isinstance(value, tuple) and hasattr(value, "_fields"):
             return ["named", name_of(type(value)), self._items(value, path)]
-        if (state := chance(value)) is not None:
+        if (state := random_state(value)) is not None:
             return ["chance", state]
         return self._object(value, path)
 

@@ -34,7 +34,7 @@ from mvpi.sb3._extension import extended
 from mvpi.sb3._hooks import COLLECT, TRAIN, plug_in, was_risk_averse
 from mvpi.sb3._loading import plug_from
 from mvpi.sb3._outside import outside_state
-from mvpi.sb3._state_kinds import chance, is_flax_module, set_chance
+from mvpi.sb3._state_kinds import is_flax_module, random_state, set_random_state
 from mvpi.sb3._state_reader import NOTHING, StateReader
 from mvpi.sb3._state_writer import StateWriter, is_complete
 
@@ -120,23 +120,23 @@ def _record(model: Any, writer: StateWriter) -> dict[str, Any]:
         "given": sorted(name for name in given if not is_complete(entries[name])),
         "risk": None if plug is None else plug.record(),
         "metrics": {} if plug is None else plug._metrics,
-        "random": _global_chance(writer),
+        "random": _global_random_states(writer),
         "outside": outside_state(model.get_env()),
     }
 
 
-def _global_chance(writer: StateWriter) -> dict[str, Any]:
+def _global_random_states(writer: StateWriter) -> dict[str, Any]:
     """Random states of the process, which SB3 and environments draw from."""
     return {
-        "python": chance(random._inst),
-        "numpy": chance(np.random.mtrand._rand),
+        "python": random_state(random._inst),
+        "numpy": random_state(np.random.mtrand._rand),
         "torch": writer.entry(torch.get_rng_state(), "random.torch"),
     }
 
 
-def _set_global_chance(states: dict[str, Any], reader: StateReader) -> None:
-    set_chance(random._inst, states["python"])
-    set_chance(np.random.mtrand._rand, states["numpy"])
+def _set_global_random_states(states: dict[str, Any], reader: StateReader) -> None:
+    set_random_state(random._inst, states["python"])
+    set_random_state(np.random.mtrand._rand, states["numpy"])
     torch.set_rng_state(reader.value(states["torch"], NOTHING, "random.torch"))
 
 
@@ -184,7 +184,7 @@ def _loaded(
         model.env.reset()  # makes what an environment has only in an episode
     reader.restore_fields(record["model"], model, "model")
     _restore_callback(record["callback"], callback, reader)
-    _set_global_chance(record["random"], reader)
+    _set_global_random_states(record["random"], reader)
     if reader.lost or record["outside"] != outside_state(model.env):
         _begin_new_episodes(model, plug, reader.lost)
     made: Algorithm = model
