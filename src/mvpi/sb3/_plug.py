@@ -129,7 +129,7 @@ class Plug(ABC):
         try:
             plug._restore(record)
         except (KeyError, OverflowError, TypeError, ValueError) as error:
-            raise InputError(f"the record of the risk in the model file is damaged: {error!r}") from error
+            raise InputError(f"the risk in the model file is damaged: {error!r}") from error
         return plug
 
     def change_risk(self, risk: Risk | float) -> None:

@@ -66,7 +66,7 @@ def augmenter_from(record: Mapping[str, Any], risk: Risk | float | None = None) 
     except InputError:
         raise
     except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
-        raise InputError(f"the record of the risk in the model file is damaged: {error!r}") from error
+        raise InputError(f"the risk in the model file is damaged: {error!r}") from error
 
 
 def _augmenter_from(record: Mapping[str, Any], risk: Risk | float | None) -> Augmenter:
