@@ -21,7 +21,7 @@ class PolicyRewards:
         self._lengths: npt.NDArray[np.int64] | None = None
         rows = np.arange(mdp.n_states) * mdp.n_actions + policy
         if mdp.rewards.ndim == 2:
-            self._paid = mdp.rewards.ravel()[rows]
+            self._paid: Array = mdp.rewards.ravel()[rows]
             return
         self._lengths, self._starts = np.diff(matrix.indptr), matrix.indptr[:-1]
         table = mdp.transitions
@@ -40,4 +40,4 @@ class PolicyRewards:
         if states.all():
             return self._paid
         mask = states if self._lengths is None else np.repeat(states, self._lengths)
-        return cast(Array, self._paid[mask])
+        return self._paid[mask]
