@@ -90,11 +90,16 @@ def _backup(blocks, indptr, indices, probabilities, rewards, values, discount, p
                     a -= actions
                 row = s * actions + a
                 # Rows sum to one: differences to v(s) avoid cancellation where a chain rarely
-                # moves.
-                total = 0.0
-                for k in range(indptr[row], indptr[row + 1]):
-                    total += probabilities[k] * (values[indices[k]] - values[s])
-                total = rewards[s, a] + (discount * total - (1.0 - discount) * values[s])
+                # moves. Two sums: an addition waits for the one before it.
+                even, odd = 0.0, 0.0
+                k, end = np.int64(indptr[row]), np.int64(indptr[row + 1])
+                while k < end - 1:
+                    even += probabilities[k] * (values[indices[k]] - values[s])
+                    odd += probabilities[k + 1] * (values[indices[k + 1]] - values[s])
+                    k += 2
+                if k < end:
+                    even += probabilities[k] * (values[indices[k]] - values[s])
+                total = rewards[s, a] + (discount * (even + odd) - (1.0 - discount) * values[s])
                 if total > best:
                     best, chosen = total, a
             if chosen != kept:
@@ -124,7 +129,7 @@ def _propagate(blocks, indptr, indices, weights, factor, error, moved, total):
         for s in range(blocks[block], blocks[block + 1]):
             even = odd = factor - factor  # zero, as precise as the rest
             k, end = np.int64(indptr[s]), np.int64(indptr[s + 1])
-            while k < end - 1:  # two sums: an addition waits for the one before it
+            while k < end - 1:
                 even += weights[k] * error[indices[k]]
                 odd += weights[k + 1] * error[indices[k + 1]]
                 k += 2
