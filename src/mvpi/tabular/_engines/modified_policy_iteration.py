@@ -4,8 +4,8 @@
 
 Used first wherever transitions are not banded: chains that mix fast, and dense ones. The order `m`
 is adaptive: steps end when their terms span a third of the residual (a hundredth where states have
-few successors). Where that takes too many steps, the next strategy
-is used.
+few successors), and go on while terms shrink very fast. Where a third takes too many steps, the next
+strategy is used.
 """
 
 from __future__ import annotations
