@@ -4,7 +4,7 @@
 
 Used first wherever transitions are not banded: chains that mix fast, and dense ones. The order `m`
 is adaptive: steps end when their terms span a third of the residual (a hundredth where states have
-few successors), and go on while terms shrink very fast. Where a third takes too many steps, the next
+few successors), and go on while terms shrink very fast. Where that takes too many steps, the next
 strategy is used.
 """
 
