@@ -4,11 +4,12 @@
     make bench-solver ARGS="--sizes 1000 10000 --limit 60"     a quick look
 
 Nine families of MDPs, discount 0.999 (`families.py`). Only public names are timed: `mvpi.solve`,
-which evaluates mean and variance of its policy as well, and `mvpi.optimize`, against QuantEcon's
-`DiscreteDP.solve` and mdpsolver's `model.solve`. Every solver stops by the same rule: the residual
-of its values spans at most `EPSILON * (1 - discount)` (the peers: that over the discount), so
-values are right to `EPSILON`. Each answer is checked against ours. A peer gets its better setting:
-QuantEcon k = 20 or 200 evaluation steps, mdpsolver with or without threads.
+which evaluates the mean of its policy as well (its variance when that is read), and
+`mvpi.optimize`, against QuantEcon's `DiscreteDP.solve` and mdpsolver's `model.solve`. Every solver
+stops by the same rule: the residual of its values spans at most `EPSILON * (1 - discount)` (the
+peers: that over the discount), so values are right to `EPSILON`. Each answer is checked against
+ours. A peer gets its better setting: QuantEcon k = 20 or 200 evaluation steps, mdpsolver with or
+without threads.
 
 A measurement is a process of its own: it compiles on small problems of the same kind, builds the
 problem, and times one call; bringing the problem into a peer's own form is timed apart. Solvers
@@ -48,6 +49,7 @@ from mvpi import MDP, Solution
 
 Array = npt.NDArray[np.float64]
 Status = Literal["ok", "over limit", "skipped", "failed"]
+Clock = Literal["wall", "processor"]
 
 EPSILON = 1e-3
 """How far values may be from optimal."""
@@ -83,6 +85,9 @@ class Config:
     """Repetitions; 3 up to 10^5 states and 1 above when left out."""
     limit: float = 600.0
     """Seconds for one solve of a peer."""
+    clock: Clock = "wall"
+    """Which time is measured: on the wall, or that of the processor, summed over threads. The
+    latter says more on a busy machine, with one thread (NUMBA_NUM_THREADS=1)."""
     own_limit: float = 3_600.0
     """Seconds for one call of ours."""
     mdpsolver_states: int = 100_000
@@ -310,30 +315,31 @@ class Measurement:
     note: str = ""
 
 
-def timed(function: Callable[[], Any]) -> tuple[float, Any]:
-    start = time.perf_counter()
+def timed(function: Callable[[], Any], clock: Clock = "wall") -> tuple[float, Any]:
+    now = time.perf_counter if clock == "wall" else time.process_time
+    start = now()
     result = function()
-    return time.perf_counter() - start, result
+    return now() - start, result
 
 
-def _child(pipe: Connection, name: str, problem: Problem) -> None:
+def _child(pipe: Connection, name: str, problem: Problem, clock: Clock) -> None:
     for small in problem.warm_ups(threads=not is_peer(name)):
         warm_up = METHODS[OPTIMIZE if name == FRONTIER else name](small)
         warm_up.run()
     mdp = problem.build()
     set_up_seconds, method = timed(partial(METHODS[name], mdp))
     pipe.send(Ready(mdp.transitions.nnz, set_up_seconds))
-    seconds, _ = timed(method.run)
+    seconds, _ = timed(method.run, clock)
     # Linux counts in KiB. A process starts from the peak of its parent, which stays small.
     peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     pipe.send(Done(seconds, peak_mb, method.answer()))
 
 
-def measure(method: str, problem: Problem, limit: float) -> Measurement:
-    """Time one call; it is stopped after `limit` seconds."""
+def measure(method: str, problem: Problem, limit: float, clock: Clock = "wall") -> Measurement:
+    """Time one call; it is stopped after `limit` seconds on the wall."""
     context = get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=_child, args=(sender, method, problem))
+    process = context.Process(target=_child, args=(sender, method, problem, clock))
     process.start()
     sender.close()
     ready = None
@@ -461,7 +467,7 @@ class Benchmark:
 
     def _measure(self, problem: Problem, method: str, repeat: int) -> None:
         limit = self._limit(method)
-        measured = measure(method, problem, limit)
+        measured = measure(method, problem, limit, self.config.clock)
         row: dict[str, Any] = {"status": measured.status, "note": measured.note}
         if measured.ready:
             row |= asdict(measured.ready)
@@ -715,20 +721,20 @@ def summary_table(found: Iterable[Verdict]) -> Table:
     return table
 
 
-def environment() -> str:
+def environment(clock: Clock) -> str:
     packages = ("numpy", "scipy", "numba", "quantecon", "mdpsolver")
     versions = ", ".join(f"{name} {version(name)}" for name in packages)
     load = os.getloadavg()[0]
     return (
-        f"{platform.machine()}, {os.cpu_count()} cores, load {load:.1f} at the start; "
-        f"Python {platform.python_version()}, {versions}"
+        f"{clock} time; {platform.machine()}, {os.cpu_count()} cores, load {load:.1f} at the start"
+        f"; Python {platform.python_version()}, {versions}"
     )
 
 
 def main(config: Config) -> None:
     console = Console(width=None if sys.stdout.isatty() else 120)
     rows = Rows(config.out)
-    console.print(environment(), highlight=False)
+    console.print(environment(config.clock), highlight=False)
     if len(rows):
         console.print(f"{len(rows)} rows taken from {config.out}", highlight=False)
     Benchmark(config, rows, console).run()

@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+import copy
+import gc
+import math
+import pickle
+import weakref
+from dataclasses import FrozenInstanceError, asdict, replace
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from helpers.problems import best_linear, forbidding, problems, random_problem
@@ -10,6 +18,7 @@ from hypothesis import given, settings
 import mvpi
 from mvpi.errors import InputError
 from mvpi.tabular._engines.methods import METHODS, choose
+from mvpi.tabular.chain import Chain
 from mvpi.tabular.examples import grid_world, inventory, random_sparse
 from mvpi.tabular.mdp import MDP
 
@@ -54,6 +63,78 @@ def test_mean_and_variance_are_those_of_the_occupancy(mdp):
     mean = float(rewards @ weights)
     assert solution.mean == pytest.approx(mean, rel=1e-9)
     assert solution.variance == pytest.approx(float((rewards - mean) ** 2 @ weights), rel=1e-8)
+
+
+def evaluations(monkeypatch) -> list[float]:
+    """The accuracy of each policy evaluation from now on."""
+    seen: list[float] = []
+    evaluate = Chain.evaluate_relative
+
+    def counted(self, rewards, tolerance, guess=None):
+        seen.append(tolerance)
+        return evaluate(self, rewards, tolerance, guess)
+
+    monkeypatch.setattr(Chain, "evaluate_relative", counted)
+    return seen
+
+
+def test_the_variance_is_evaluated_when_it_is_first_read(monkeypatch):
+    mdp = random_sparse(400)
+    occupied = mdp.reward_distribution(mdp.occupancy(mvpi.solve(mdp).policy))
+    seen = evaluations(monkeypatch)
+    solution = mvpi.solve(mdp)
+    assert len(seen) == 1  # the mean
+    first = solution.variance
+    assert len(seen) == 2
+    assert solution.variance == first
+    assert math.isclose(first, solution.std**2)
+    assert len(seen) == 2
+    assert first == pytest.approx(mvpi.stats.variance(*occupied), rel=1e-8)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        copy.copy,
+        copy.deepcopy,
+        lambda solution: pickle.loads(pickle.dumps(solution)),
+        lambda solution: replace(solution, trace=()),
+        lambda solution: mvpi.Solution(**asdict(solution)),
+    ],
+    ids=["copy", "deepcopy", "pickle", "replace", "asdict"],
+)
+def test_copies_of_a_solution_have_its_variance(other):
+    mdp = grid_world(12)
+    solution, known = mvpi.solve(mdp), mvpi.solve(mdp).variance
+    assert f"variance={known:.8g}" in repr(mvpi.solve(mdp))
+    copied = other(solution)
+    assert type(vars(copied)["variance"]) is float
+    assert copied.variance == solution.variance == known > 0.0
+    assert (copied.policy == solution.policy).all()
+    with pytest.raises(FrozenInstanceError):
+        copied.variance = 1.0
+
+
+def test_a_solution_releases_its_chain_once_the_variance_is_known():
+    solution = mvpi.solve(random_sparse(400))
+    chain = weakref.ref(vars(solution)["variance"].args[0])
+    assert isinstance(chain(), Chain)
+    assert solution.variance > 0.0
+    gc.collect()
+    assert chain() is None
+
+
+@pytest.mark.parametrize("rewards", ["per pair", "per next state"])
+def test_expected_rewards_in_compiled_loops_are_the_sums_of_the_rows(rewards):
+    rng = np.random.default_rng(0)
+    mdp = random_sparse(300, 3, 7)
+    paid = rng.normal(size=mdp.shape if rewards == "per pair" else mdp.transitions.nnz) + 1e3
+    mdp = MDP.from_rows(mdp.transitions, paid, 0.9)
+    table, exact = mdp.transitions, paid**2
+    if rewards == "per next state":
+        rows = [slice(first, last) for first, last in pairwise(table.indptr)]
+        exact = [math.fsum(table.data[row] * paid[row] ** 2) for row in rows]
+    assert mdp.expected(lambda r: r**2).ravel() == pytest.approx(np.ravel(exact), rel=1e-14)
 
 
 @pytest.mark.parametrize("cost", [1e3, 1e6, 1e9])

@@ -11,7 +11,7 @@ than others repeat one of theirs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -79,7 +79,7 @@ class Core:
 
     def answer(self, solution: Solution) -> Solution:
         """A solution for the core as one for the whole MDP, with its labels."""
-        return replace(solution, policy=self.lifted(solution.policy), labels=self.whole.labels)
+        return solution.having(policy=self.lifted(solution.policy), labels=self.whole.labels)
 
 
 def reachable_core(mdp: MDP) -> Core:

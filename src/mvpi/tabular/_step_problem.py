@@ -113,9 +113,9 @@ class StepMoments:
         mean = self.centre + self.scale * m
         if self.mdp.n_states <= DIRECT_UP_TO or not self.units.suit(mean, self._paid(policy)):
             return moments(distribution_of(self.mdp, policy))
-        rewards = PolicyRewards(self.mdp, policy)
-        paid = rewards.expected(lambda r: ((r - self.centre) / self.scale - m) ** 2)
         chain, guess = self.mdp.chain(policy), vertex.values[1] - 2.0 * m * vertex.values[0]
+        rewards = PolicyRewards(self.mdp, policy, chain.matrix)
+        paid = rewards.expected(lambda r: ((r - self.centre) / self.scale - m) ** 2)
         spread = chain.evaluate_relative(paid, 0.1 * self.finest, guess).gain
         spread = min(max(spread, float(paid.min())), float(paid.max()))
         return mean, self.scale**2 * spread if spread > self.finest**2 else 0.0

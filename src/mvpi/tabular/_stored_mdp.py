@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -138,9 +138,14 @@ class StoredMDP:
         values = np.asarray(function(self.rewards), dtype=np.float64)
         if self.rewards.ndim == 2:
             return values
-        weighted = self.transitions.data * values
-        sums = np.add.reduceat(weighted, self.transitions.indptr[:-1])
-        return cast(Array, sums.reshape(self.n_states, self.n_actions))
+        if self.n_states <= DIRECT_UP_TO:
+            weighted = self.transitions.data * values
+            means: Array = np.add.reduceat(weighted, self.transitions.indptr[:-1])
+        else:
+            from mvpi.tabular._engines.linear_systems import row_means
+
+            means = row_means(self.transitions, values)
+        return means.reshape(self.n_states, self.n_actions)
 
     @cached_property
     def closed_classes(self) -> list[int]:

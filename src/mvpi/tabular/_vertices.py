@@ -49,11 +49,11 @@ class Units(NamedTuple):
     scale: float
 
     @classmethod
-    def of(cls, paid: Array, rewards: Array) -> Units:
+    def of(cls, paid: Array, rewards: Array, spread: float | None = None) -> Units:
         """Units in which the rewards that are `paid`, out of all `rewards`, fill [-1, 1].
 
         If only one is paid, the distance to the nearest other reward is the unit: the farthest may
-        be a penalty that no policy pays.
+        be a penalty that no policy pays. `spread` is the range of all rewards, if it is known.
         """
         low, high = float(paid.min()), float(paid.max())
         centre, scale = 0.5 * (low + high), 0.5 * (high - low)
@@ -63,7 +63,8 @@ class Units(NamedTuple):
             scale = float(distances.min(where=distances > rounding, initial=np.inf))
         if math.isinf(scale):
             return cls(centre, abs(centre) or 1.0)
-        return cls(centre, max(scale, SMALLEST_SCALE * float(np.ptp(rewards))))
+        spread = float(np.ptp(rewards)) if spread is None else spread
+        return cls(centre, max(scale, SMALLEST_SCALE * spread))
 
     def suit(self, mean: float, own: Units) -> bool:
         """Whether they suit a policy with this mean and these units of its own."""

@@ -150,12 +150,18 @@ class Chain:
         return image(self.matrix, self.discount, x), np.abs(x)
 
     def value_correction(
-        self, residual: Array, target: float, direct: bool = False, limit: int | None = None
+        self,
+        residual: Array,
+        target: float,
+        direct: bool = False,
+        limit: int | None = None,
+        beyond: bool = False,
     ) -> Array:
         """`x` that brings the span of `residual + discount P x - x` towards `target`.
 
         With `direct` a system that fixed-point steps do not solve is solved by LU. `limit` is the
         largest number of preconditioner applications; with 0, only fixed-point steps are made.
+        `beyond` the target those go on while they shrink the residual fast.
         """
         if self._is_dense:
             return self._dense_values(residual)
@@ -166,7 +172,7 @@ class Chain:
         x, remaining = np.zeros_like(residual), residual
         if self._evaluation != "direct":
             x, remaining = fixed_point_steps(
-                self.matrix, self.discount, residual, target, relative=True
+                self.matrix, self.discount, residual, target, relative=True, beyond=beyond
             )
         self.mixes_slowly = float(np.ptp(remaining)) > target
         shared = mid_range(remaining)

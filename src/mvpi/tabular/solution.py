@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -27,9 +27,39 @@ _WALK = 1e-8
 
 Progress = Callable[[int, float, float], None]
 """Called while a search goes on with: risk-neutral solves so far, best value, upper bound."""
+Later = Callable[[], float]
+"""Computes a number that not every user asks for."""
 
 
-@dataclass(frozen=True, eq=False)
+class OnDemand:
+    """A field of a frozen dataclass: a number, or a function that is called when first read.
+
+    Afterwards the field holds the number, and the function, with all it refers to, is released.
+    """
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> NoReturn: ...
+
+    @overload
+    def __get__(self, instance: object, owner: type) -> float: ...
+
+    def __get__(self, instance: object | None, owner: type) -> float:
+        if instance is None:  # dataclasses look for a default here
+            raise AttributeError(self._name)
+        held: float | Later = vars(instance)[self._name]
+        if not callable(held):
+            return held
+        number = vars(instance)[self._name] = held()
+        return number
+
+    def __set__(self, instance: object, value: float | Later) -> None:
+        vars(instance)[self._name] = value
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Solution:
     """A policy and its certificate.
 
@@ -42,8 +72,9 @@ class Solution:
     episode a `ReturnPolicy`."""
     mean: float
     """`E[R]`, the expected reward of a step, or the expected return."""
-    variance: float
-    """`Var(R)`."""
+    variance: OnDemand = OnDemand()
+    """`Var(R)`. That of a risk-neutral optimum of more than 64 states is evaluated when it is first
+    read; until then the solution keeps the chain of its policy in memory."""
     value: float
     """The risk measure of `R`; for a variance budget, the mean."""
     dual: float
@@ -88,6 +119,14 @@ class Solution:
     def sharpe(self) -> float:
         """`E[R] / std`, the Sharpe ratio; infinite when a mean that is not 0 has no variance."""
         return float(stats.sharpe_ratio(self.mean, self.variance))
+
+    def having(self, **changes: Any) -> Solution:
+        """The same with some fields changed; a variance not asked for yet is not evaluated."""
+        return Solution(**vars(self) | changes)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For copies and pickles: all fields, as numbers."""
+        return vars(self) | {"variance": self.variance}
 
     def __repr__(self) -> str:
         policy = self.policy
@@ -146,14 +185,24 @@ def describe(
 
 
 def describe_moments(
-    policy: npt.NDArray[Any], mean: float, variance: float, value: float, certificate: Certificate
+    policy: npt.NDArray[Any],
+    mean: float,
+    variance: float | Later,
+    value: float,
+    certificate: Certificate,
 ) -> Solution:
     """The `Solution` for a policy of known mean and variance."""
     return _solution(policy, certificate, mean=mean, variance=variance, value=value, dual=mean)
 
 
 def _solution(
-    policy: npt.NDArray[Any], certificate: Certificate, *, value: float, **statistics: float
+    policy: npt.NDArray[Any],
+    certificate: Certificate,
+    *,
+    mean: float,
+    variance: float | Later,
+    value: float,
+    dual: float,
 ) -> Solution:
     answer = policy.copy()
     answer.flags.writeable = False
@@ -161,13 +210,15 @@ def _solution(
     allowed = max(10.0 * certificate.tolerance, _ROUNDING * abs(value))
     return Solution(
         policy=answer,
+        mean=mean,
+        variance=variance,
         value=value,
+        dual=dual,
         upper_bound=upper_bound,
         converged=upper_bound == value or upper_bound - value <= allowed,
         trace=certificate.trace,
         solves=certificate.solves,
         labels=None,
-        **statistics,
     )
 
 

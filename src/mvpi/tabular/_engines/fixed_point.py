@@ -24,6 +24,8 @@ _PATIENCE = 80
 setup of a linear system."""
 _LONG = 64
 """Successors from which a step costs as much as an iteration of a Krylov method."""
+_VERY_FAST = 0.65
+"""Steps that shrink the span by this factor are worth more than a backup of all actions."""
 _SINGLE = 1e-4
 """Relative accuracy that is asked of single precision."""
 
@@ -34,13 +36,20 @@ def mid_range(values: Array) -> float:
 
 
 def fixed_point_steps(
-    matrix: csr_array, factor: float, right: Array, target: float, *, relative: bool
+    matrix: csr_array,
+    factor: float,
+    right: Array,
+    target: float,
+    *,
+    relative: bool,
+    beyond: bool = False,
 ) -> tuple[Array, Array]:
     """`x = sum_k B^k b`, `B = factor matrix`, and the residual `b - (I - B) x`.
 
     Stops when the span of the residual is at most `target`, or when terms shrink slowly. Terms are
     in single precision; the series is started again from the residual in double precision. If
-    `relative`, the mid-range of the residual is left in it.
+    `relative`, the mid-range of the residual is left in it. `beyond` the target steps go on while
+    terms shrink very fast.
     """
     weights = matrix.data.astype(np.float32)
     single = csr_array((weights, matrix.indices, matrix.indptr), matrix.shape)
@@ -51,7 +60,7 @@ def fixed_point_steps(
         right_in_spans = ((remaining - shared) / span).astype(np.float32)
         terms = _Terms(single, np.float32(factor), right_in_spans)
         goal = max(target / span, _SINGLE)
-        fast = terms.advance_to(goal)
+        fast = terms.advance_to(goal, beyond)
         x += span * terms.total.astype(np.float64)
         if fast and goal > _SINGLE:
             return x, span * terms.last.astype(np.float64) + shared
@@ -81,11 +90,16 @@ class _Terms:
         self.last, self._next = self._next, self.last
         return float(high - low)
 
-    def advance_to(self, target: float) -> bool:
-        """Go to a term that spans at most `target`; returns False if terms shrink too slowly."""
+    def advance_to(self, target: float, beyond: bool) -> bool:
+        """Go to a term that spans at most `target`; returns False if terms shrink too slowly.
+
+        `beyond` that, go on while each step shrinks the span to `_VERY_FAST` or less.
+        """
         spans = [float(np.ptp(self.last))]
         while spans[-1] > target:
             spans.append(self.advance())
             if len(spans) > self._patience and spans[-1] > _FAST**_TRIAL * spans[-1 - _TRIAL]:
                 return False
+        while beyond and len(spans) > 1 and _SINGLE < spans[-1] <= _VERY_FAST * spans[-2]:
+            spans.append(self.advance())
         return True

@@ -62,6 +62,13 @@ def rows_of(
     return csr_array((data, indices, indptr), (len(rows), table.shape[1]))
 
 
+def row_means(table: csr_array, values: Array, centre: float = 0.0) -> Array:
+    """The mean of `values - centre`, a value for each entry of the table, over each of its rows."""
+    means, blocks = np.empty(table.shape[0]), kernels.partition(table.shape[0])
+    kernels.weigh(blocks, kernels.unsigned(table.indptr), table.data, values, centre, means)
+    return means
+
+
 def image(matrix: csr_array, factor: float, x: Array) -> Array:
     """`(I - B) x`, `B = factor matrix`, on all cores."""
     table = kernels.unsigned(matrix.indptr), kernels.unsigned(matrix.indices), matrix.data

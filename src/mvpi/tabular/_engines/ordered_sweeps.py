@@ -8,6 +8,8 @@ the residual to a tenth.
 
 from __future__ import annotations
 
+from functools import reduce
+
 import numpy as np
 
 from mvpi._types import Array
@@ -53,7 +55,7 @@ def lower_values(mdp: MDP, rewards: Array) -> tuple[Array, bool]:
     are all the same, needs no transitions.
     """
     worst = float(rewards.min()) / (1.0 - mdp.discount)
-    v: Array = rewards.max(axis=1) + mdp.discount * worst
+    v: Array = reduce(np.maximum, rewards.T) + mdp.discount * worst
     policy, residual = np.zeros(mdp.n_states, np.int64), np.empty(mdp.n_states)
     before, above = 0, _count_above(worst, v)
     while 2 * before < above < 0.5 * mdp.n_states:
