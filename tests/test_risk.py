@@ -592,3 +592,18 @@ def test_a_bad_number_is_refused_in_one_line_with_its_bound(make, fragment):
     message = str(caught.value)
     assert fragment in message
     assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("cvar:0.1", r"or a measure such as .*; that is mvpi\.CVaR\(level=0\.1, weight=1\.0\)$"),
+        ("1.0", "that is 1.0$"),
+        ("Pendulum-v1", "got 'Pendulum-v1'$"),
+        (None, "a risk must be a number, .* got None$"),
+        (CVaR, "a risk must be a number, .* got <class"),
+    ],
+)
+def test_what_is_no_risk_is_told_what_one_is(given, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        as_risk(given)

@@ -646,3 +646,72 @@ def test_any_rows_make_an_mdp_or_a_refusal(rows, normalise: bool, absorbing: boo
         return
     assert np.isfinite(mdp.rewards).all()
     np.testing.assert_allclose(mdp.transitions.sum(axis=1), 1.0)
+
+
+CSV = "state,action,probability,reward,next_state\n" + "".join(
+    ",".join(map(str, row)) + "\n" for row in SHOP
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        CSV,
+        "\ufeff" + CSV.replace("\n", "\r\n"),  # as spreadsheets save it
+        CSV.replace(",", ";"),
+        CSV.replace(",", "\t"),
+        CSV.replace(",", " , ") + "\n,,,,\n",
+    ],
+    ids=["plain", "mark and line ends", "semicolons", "tabs", "spaces and empty lines"],
+)
+def test_a_csv_file_is_the_same_as_its_rows(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "shop.csv"
+    path.write_bytes(text.encode())
+    rows, file = (MDP.from_outcomes(x, start="shop", absorbing=True) for x in (SHOP, path))
+    assert mvpi.optimize(file, 0.1).value == mvpi.optimize(rows, 0.1).value
+    assert file.state_labels == rows.state_labels
+
+
+def test_rows_of_a_dict_reader() -> None:
+    import csv
+
+    rows = csv.DictReader(CSV.splitlines())
+    assert repr(MDP.from_outcomes(rows, absorbing=True)) == repr(
+        MDP.from_outcomes(SHOP, absorbing=True)
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (CSV.replace("0.5", "0,5", 1), "row 2 of .* must have 5 cells, as its first row, got 6"),
+        (CSV.replace(",", ";").replace("0.5", "0,5"), r"probability\[0\] must be .*have a point"),
+        (CSV.replace("10.0", ""), r"reward\[0\] must be a number, got ''"),
+        (CSV.replace("reward", "profit"), "reward is missing"),
+        (CSV.splitlines()[0], "at least one row"),
+        ("", "state is missing"),
+        ('"a', "is not a CSV file"),
+    ],
+)
+def test_a_csv_file_with_a_mistake(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "shop.csv"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(InputError, match=message):
+        MDP.from_outcomes(path)
+
+
+def test_files_that_are_no_csv_files(tmp_path: Path) -> None:
+    (tmp_path / "latin.csv").write_bytes(CSV.replace("shop", "caf\xe9").encode("latin-1"))
+    with pytest.raises(InputError, match="must be UTF-8"):
+        MDP.from_outcomes(tmp_path / "latin.csv")
+    with pytest.raises(InputError, match=r"must be a CSV file, got 'table\.xlsx'"):
+        MDP.from_outcomes("table.xlsx")
+    with pytest.raises(OSError, match=r"nowhere\.csv"):
+        MDP.from_outcomes(tmp_path / "nowhere.csv")
+
+
+def test_the_command_line_solves_a_csv_file(tmp_path: Path, capsys) -> None:
+    path = tmp_path / "stays.csv"
+    path.write_text("state,action,probability,reward,next_state\na,b,1,2,a\n")
+    cli.main(["solve", str(path), "--risk", "1"])
+    assert "1 states" in capsys.readouterr().out
