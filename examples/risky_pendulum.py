@@ -64,11 +64,8 @@ def train(seed: int, out: Path, console: Console) -> dict[str, Path]:
                 bars.update(task, completed=steps, now=now)
             if not console.is_terminal and time.monotonic() - told > 5:  # a log has no bars
                 told = time.monotonic()
-                texts = [
-                    f"{name}: {task.completed:,} steps, {task.fields['now']}"
-                    for name, task in zip(AGENTS, bars.tasks, strict=True)
-                ]
-                console.print("; ".join(texts))
+                lines = [f"{name} {progress(run)[0]:,} steps" for name, run in runs.items()]
+                console.print(", ".join(lines))
     if any(process.returncode != 0 for process in processes.values()):
         sys.exit("training failed")
     return runs
