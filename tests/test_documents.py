@@ -68,7 +68,9 @@ SB3 = {"risk_averse", "at", "load", "attach", "augmenter_of", "save_training", "
 def test_the_reference_has_every_name_of_a_module(module: str) -> None:
     names = SB3 if module == "sb3" else set(import_module(f"mvpi.{module}").__all__)
     pages = [page.read_text(encoding="utf-8") for page in PAGES if "/reference/" in str(page)]
-    described = set(re.findall(rf"^::: mvpi\.{module}\.(\w+)$", "\n".join(pages), re.MULTILINE))
+    described = set(
+        re.findall(rf"^::: mvpi\.{module}(?:\.\w+)?\.(\w+)$", "\n".join(pages), re.MULTILINE)
+    )
     assert names == described
     # Before the descriptions there are examples, in which a result may be named in a comment.
     shown = "\n".join(text.partition("\n:::")[0] for text in pages)

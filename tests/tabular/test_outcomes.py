@@ -447,7 +447,7 @@ REFUSED = {
     ),
     "probability NaN": ((changed(1, "probability", math.nan),), "outcome 1 (state 'shop', action"),
     "probability infinite": ((changed(1, "probability", math.inf),), "has inf"),
-    "probability text": ((changed(1, "probability", "half"),), "probability must be an array of"),
+    "probability text": ((changed(1, "probability", "half"),), "probability[1] must be a number, "),
     "probability None": ((changed(1, "probability", None),), "probability must be an array of"),
     "probability bool": ((columns(probability=[True] * 5),), "probability must be an array of"),
     "probability complex": ((columns(probability=[1j] * 5),), "probability must be an array of"),
@@ -463,7 +463,7 @@ REFUSED = {
     "reward infinite": ((changed(3, "reward", math.inf),), "has inf; leave out the outcomes"),
     "reward minus infinity once": ((changed(3, "reward", -math.inf),), "outcome 3 (state 'home'"),
     "reward too large": ((changed(3, "reward", 1e200),), "has 1e+200"),
-    "reward text": ((changed(3, "reward", "much"),), "reward must be an array of numbers"),
+    "reward text": ((changed(3, "reward", "much"),), "reward[3] must be a number, got 'much'"),
     "next state unknown": (
         (changed(2, "next_state", "hom"),),
         "next_state[2] must appear as a state, 'hom' has no outcomes: add them, or absorbing=True",
@@ -486,9 +486,11 @@ REFUSED = {
     "rows too short": (([("a", "b", 1.0, 0.0)],), "row 0 of the outcomes must be (state, action"),
     "rows too long": (([(*SHOP[0], 1)],), "row 0 of the outcomes must be"),
     "rows of two kinds": (([SHOP[0], None],), "row 1 of the outcomes must be (state, action, prob"),
-    "rows of dicts": (([columns()],), "row 0 of the outcomes must be"),
+    "rows of dicts of columns": (([columns()],), "must be a label"),
+    "rows of other dicts": (([{"state": "shop"}],), "row 0 of the outcomes must be"),
     "rows of texts": ((["abcde"],), "row 0 of the outcomes must be"),
-    "a text": (("outcomes.csv",), "outcomes must be five columns (state, action, probability, "),
+    "a text": (("outcomes",), "a file of outcomes must be a CSV file, got 'outcomes'"),
+    "no such file": (("outcomes.csv",), "outcomes.csv does not exist"),
     "a number": ((3,), "outcomes must be five columns"),
     "nothing": ((None,), "outcomes must be five columns"),
     "state a text": (("shop", ["a"], [1.0], [0.0], ["shop"]), "state must be a list or an array"),
@@ -706,7 +708,7 @@ def test_files_that_are_no_csv_files(tmp_path: Path) -> None:
         MDP.from_outcomes(tmp_path / "latin.csv")
     with pytest.raises(InputError, match=r"must be a CSV file, got 'table\.xlsx'"):
         MDP.from_outcomes("table.xlsx")
-    with pytest.raises(OSError, match=r"nowhere\.csv"):
+    with pytest.raises(InputError, match=r"nowhere\.csv does not exist"):
         MDP.from_outcomes(tmp_path / "nowhere.csv")
 
 

@@ -192,7 +192,8 @@ def _of_series(
         trace["visible"] = trace["meta"]["series"] == first and not trace["meta"]["seed"]
     layout = _layout("training steps", titles[first])
     layout["xaxis"]["rangemode"] = "tozero"
-    return {"data": data, "layout": {**layout, "hovermode": "x unified", "meta": titles}}
+    hover = {"hovermode": "x unified", "hoverdistance": -1}  # however far the nearest step is
+    return {"data": data, "layout": {**layout, **hover, "meta": titles}}
 
 
 def _series_traces(
@@ -274,6 +275,7 @@ def _layout(x: str, y: str) -> Figure:
         "yaxis": {**grid, "title": {"text": y}},
         "legend": {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom"},
         "font": {"size": 12, "color": _INK},
+        "modebar": {"bgcolor": "rgba(255,255,255,0.8)", "color": "#9aa1a9", "activecolor": _INK},
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
     }

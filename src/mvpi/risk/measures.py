@@ -271,10 +271,11 @@ def as_risk(risk: Risk | float) -> Risk:
     """
     if isinstance(risk, Risk):
         return risk
-    if risk is None or isinstance(risk, str | type):
+    given: object = risk
+    if given is None or isinstance(given, str | type):
         raise InputError(
             "a risk must be a number, which means mean-variance, or a measure such as "
-            f"mvpi.CVaR(0.1), got {shown(risk)}{_meant(risk)}"
+            f"mvpi.CVaR(0.1), got {shown(given)}{_meant(given)}"
         )
     return MeanVariance(check_number(risk, "risk_aversion", at_least=0.0))
 

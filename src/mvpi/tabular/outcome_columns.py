@@ -90,6 +90,8 @@ def _of_file(path: str | PathLike[str]) -> dict[str, list[str]]:
     try:
         with open(path, encoding="utf-8-sig", newline="") as file:  # noqa: PTH123
             lines = file.read().splitlines()
+    except FileNotFoundError:
+        raise InputError(f"{where} does not exist") from None
     except UnicodeDecodeError:
         raise InputError(f"{where} must be UTF-8; save it as CSV UTF-8") from None
     head = lines[0] if lines else ""
