@@ -192,8 +192,7 @@ def _of_series(
         trace["visible"] = trace["meta"]["series"] == first and not trace["meta"]["seed"]
     layout = _layout("training steps", titles[first])
     layout["xaxis"]["rangemode"] = "tozero"
-    hover = {"hovermode": "x unified", "hoverdistance": -1}  # however far the nearest step is
-    return {"data": data, "layout": {**layout, **hover, "meta": titles}}
+    return {"data": data, "layout": {**layout, "hovermode": "x unified", "meta": titles}}
 
 
 def _series_traces(
