@@ -486,7 +486,7 @@ REFUSED = {
     "rows too short": (([("a", "b", 1.0, 0.0)],), "row 0 of the outcomes must be (state, action"),
     "rows too long": (([(*SHOP[0], 1)],), "row 0 of the outcomes must be"),
     "rows of two kinds": (([SHOP[0], None],), "row 1 of the outcomes must be (state, action, prob"),
-    "rows of dicts of columns": (([columns()],), "must be a label"),
+    "rows of dicts of columns": (([columns()],), "probability must be a list or an array of one"),
     "rows of other dicts": (([{"state": "shop"}],), "row 0 of the outcomes must be"),
     "rows of texts": ((["abcde"],), "row 0 of the outcomes must be"),
     "a text": (("outcomes",), "a file of outcomes must be a CSV file, got 'outcomes'"),
@@ -716,4 +716,4 @@ def test_the_command_line_solves_a_csv_file(tmp_path: Path, capsys) -> None:
     path = tmp_path / "stays.csv"
     path.write_text("state,action,probability,reward,next_state\na,b,1,2,a\n")
     cli.main(["solve", str(path), "--risk", "1"])
-    assert "1 states" in capsys.readouterr().out
+    assert "value = mean - 1 variance" in capsys.readouterr().out
