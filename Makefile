@@ -8,7 +8,7 @@ BIN := .venv/bin
 SHELL := /bin/bash
 .SHELLFLAGS := -o pipefail -c
 INSTALL := $(BIN)/pip install --disable-pip-version-check --progress-bar off -c constraints.txt
-TELL := sed -un 's/^Collecting \([A-Za-z0-9_.-]*\).*/  \1/p; s/^Installing collected packages.*/  installing them .../p'
+TELL := sed -un 's/^ *Installing build dependencies: started.*/  build tools/p; s/^Collecting \([A-Za-z0-9_.-]*\).*/  \1/p; s/^Installing collected packages.*/  installing them .../p'
 
 .DEFAULT_GOAL := help
 # `docs` is also a directory.
