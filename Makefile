@@ -4,7 +4,11 @@
 PYTHON ?= python3
 ARGS ?=
 BIN := .venv/bin
-INSTALL := $(BIN)/pip install -q --disable-pip-version-check -c constraints.txt
+# Names every package on the way, so that nobody waits before an empty screen.
+SHELL := /bin/bash
+.SHELLFLAGS := -o pipefail -c
+INSTALL := $(BIN)/pip install --disable-pip-version-check --progress-bar off -c constraints.txt
+TELL := sed -un 's/^ *Installing build dependencies: started.*/  build tools/p; s/^Collecting \([A-Za-z0-9_.-]*\).*/  \1/p; s/^Installing collected packages.*/  installing them .../p'
 
 .DEFAULT_GOAL := help
 # `docs` is also a directory.
@@ -65,17 +69,17 @@ help:  ## show this list
 # A stamp is written last, so an installation that failed is tried again. Each is newer than what it
 # stands on: `make run` needs little, the tests need all extras.
 .venv/.installed-agents: pyproject.toml constraints.txt
-	@echo "Setting up .venv ..."
+	@echo "Setting up .venv: about 1 GB, some minutes ..."
 	@$(PYTHON) -m venv .venv
-	@$(INSTALL) -e '.[agents]'
+	@$(INSTALL) -e '.[agents]' | $(TELL)
 	@touch $@
 
 .venv/.installed-dev: .venv/.installed-agents
 	@echo "Adding what the tests need ..."
-	@$(INSTALL) -e '.[dev]'
+	@$(INSTALL) -e '.[dev]' | $(TELL)
 	@touch $@
 
 .venv/.installed-bench: .venv/.installed-dev
 	@echo "Adding what the benchmarks need ..."
-	@$(INSTALL) -e '.[bench]'
+	@$(INSTALL) -e '.[bench]' | $(TELL)
 	@touch $@

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 from rich.console import Console
-from rich.progress import Progress
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TimeRemainingColumn
 from rich.table import Table
 
 import mvpi
@@ -53,21 +53,34 @@ def train(seed: int, out: Path, console: Console) -> dict[str, Path]:
         name: start(risk, seed, runs[name], core)
         for core, (name, risk) in enumerate(AGENTS.items())
     }
-    with Progress(console=console) as bars:
-        tasks = {name: bars.add_task(name, total=STEPS) for name in AGENTS}
+    columns = "{task.description}", BarColumn(), TaskProgressColumn(), "{task.fields[now]}"
+    told = time.monotonic()
+    with Progress(*columns, TimeRemainingColumn(), console=console) as bars:
+        tasks = {name: bars.add_task(name, total=STEPS, now="starting") for name in AGENTS}
         while any(process.poll() is None for process in processes.values()):
             time.sleep(0.3)
             for name, task in tasks.items():
-                bars.update(task, completed=steps_done(runs[name]))
+                steps, now = progress(runs[name])
+                bars.update(task, completed=steps, now=now)
+            if not console.is_terminal and time.monotonic() - told > 5:  # a log has no bars
+                told = time.monotonic()
+                lines = [f"{name} {progress(run)[0]:,} steps" for name, run in runs.items()]
+                console.print(", ".join(lines))
     if any(process.returncode != 0 for process in processes.values()):
         sys.exit("training failed")
     return runs
 
 
-def steps_done(run: Path) -> int:
+def progress(run: Path) -> tuple[int, str]:
+    """Steps made so far, and what the last evaluation gave."""
     metrics = run / "metrics.csv"
     lines = metrics.read_text(encoding="utf-8").splitlines() if metrics.exists() else []
-    return int(lines[-1].partition(",")[0]) if len(lines) > 1 else 0
+    rows = [line.split(",") for line in lines if line.count(",") == lines[0].count(",")]
+    if len(rows) < 2:
+        return 0, "starting"
+    row = dict(zip(rows[0], rows[-1], strict=True))
+    mean, deviation = float(row["return_mean"]), float(row["return_variance"]) ** 0.5
+    return int(row["steps"]), f"return {mean:.0f} ± {deviation:.0f}"
 
 
 def positions(agent: mvpi.TD3, seed: int = 0) -> np.ndarray:
@@ -125,7 +138,10 @@ def main() -> None:
     console.rule(f"[bold]risky pendulum[/bold]: {STEPS:,} steps of MVPI-TD3, risk aversion 0 and 1")
     runs = train(arguments.seed, arguments.out, console)
     agents = {name: mvpi.load(run) for name, run in runs.items()}
-    shown = {name: mvpi.evaluate(agent, episodes=100) for name, agent in agents.items()}
+    shown = {}
+    for name, agent in agents.items():
+        console.print(f"100 episodes of the {name} agent ...")
+        shown[name] = mvpi.evaluate(agent, episodes=100)
     console.print(compare(agents, shown))
     neutral, averse = shown["risk-neutral"], shown["risk-averse"]
     console.print(

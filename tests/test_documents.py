@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import warnings
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,22 @@ def test_the_reference_has_an_example_of_every_public_name() -> None:
     assert set(mvpi.__all__) - {"__version__"} <= used
 
 
+SB3 = {"risk_averse", "at", "load", "attach", "augmenter_of", "save_training", "load_training"}
+
+
+@pytest.mark.parametrize("module", ["sb3", "rllib", "offline", "envs"])
+def test_the_reference_has_every_name_of_a_module(module: str) -> None:
+    names = SB3 if module == "sb3" else set(import_module(f"mvpi.{module}").__all__)
+    pages = [page.read_text(encoding="utf-8") for page in PAGES if "/reference/" in str(page)]
+    described = set(
+        re.findall(rf"^::: mvpi\.{module}(?:\.\w+)?\.(\w+)$", "\n".join(pages), re.MULTILINE)
+    )
+    assert names == described
+    # Before the descriptions there are examples, in which a result may be named in a comment.
+    shown = "\n".join(text.partition("\n:::")[0] for text in pages)
+    assert {name for name in names if not re.search(rf"\b{name}\b", shown)} == set()
+
+
 def test_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) < 200
 
@@ -103,3 +120,10 @@ def test_the_site_can_be_searched_and_has_the_reference(site: Path) -> None:
     text = (site / "reference/command-line.html").read_text(encoding="utf-8")
     assert "--buffer-size INT" in text
     assert "help:" not in text
+
+
+@pytest.mark.slow
+def test_examples_of_docstrings_are_code_on_the_site(site: Path) -> None:
+    for page in (site / "reference").glob("*.html"):
+        assert "<blockquote" not in page.read_text(encoding="utf-8"), page
+    assert '<span class="gp">' in (site / "reference/agents.html").read_text(encoding="utf-8")

@@ -51,6 +51,17 @@ def test_names() -> None:
         mvpi.no_such_name  # noqa: B018 - the lookup is what fails
 
 
+def test_a_name_that_is_nearly_right_is_suggested() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", "import mvpi; mvpi.Td3"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert "Did you mean: 'TD3'?" in done.stderr
+
+
 def test_star_import_in_a_fresh_interpreter() -> None:
     code = "from mvpi import *; import mvpi; assert set(mvpi.__all__) <= set(globals())"
     subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, timeout=60)

@@ -7,6 +7,7 @@ the plugs for Stable-Baselines3 and RLlib in `mvpi.sb3` and `mvpi.rllib`. Names 
 first used, so that importing the package stays cheap.
 """
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -118,7 +119,10 @@ def __getattr__(name: str) -> Any:
             raise missing_extra(error) or error from error
         globals()[name] = value
         return value
-    raise AttributeError(f"module 'mvpi' has no attribute {name!r}")
+    # With name and obj the interpreter adds what may have been meant.
+    raise AttributeError(
+        f"module 'mvpi' has no attribute {name!r}", name=name, obj=sys.modules[__name__]
+    )
 
 
 def __dir__() -> list[str]:

@@ -50,6 +50,7 @@ def test_wrong_usage_is_one_line(capsys, arguments: list[str]) -> None:
         (["frontier", "x", "--spread", "range"], "('variance', 'standard deviation')"),
         (["paper", "table", "--seed", "3"], "perhaps you meant --seeds INT; see"),
         (["train", "sac"], "Available subcommands: td3, ppo"),
+        (["train", "td3", "--steps", "1e5", "--env", "x"], "--steps must be a whole number such"),
     ],
 )
 def test_wrong_usage_names_the_remedy(capsys, arguments: list[str], message: str) -> None:
@@ -69,6 +70,11 @@ def test_wrong_usage_names_the_remedy(capsys, arguments: list[str], message: str
         (["solve", "x", "--discuont=0.9"], "--discount {None}|FLOAT", "mvpi solve"),
         (["train", "td3", "--env", "x", "--bufer", "3"], "--buffer-size INT", "mvpi train td3"),
         (["train", "td3", "--env", "x", "--batch_sise", "3"], "--batch-size INT", "mvpi train td3"),
+        # What others call it.
+        (["solve", "FrozenLake-v1", "--lambda", "1"], "--risk RISK", "mvpi solve"),
+        (["train", "td3", "--environment", "Pendulum-v1"], "--env STR", "mvpi train td3"),
+        (["help"], "--help", "mvpi"),
+        (["version"], "--version", "mvpi"),
         # An option of another command is none of this one.
         (["solve", "FrozenLake-v1", "--buffer-size", "1"], None, "mvpi solve"),
         (["quite", "different"], None, "mvpi"),

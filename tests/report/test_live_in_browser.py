@@ -72,6 +72,16 @@ def test_values_are_under_the_pointer(page: Any) -> None:
     assert "TD3" in told.first.inner_html()
 
 
+def test_no_button_sends_the_data_away(page: Any) -> None:
+    plot = figure(page, "Learning curves").locator(".chart")
+    plot.hover()
+    buttons = plot.locator(".modebar-btn")
+    buttons.first.wait_for(state="attached")
+    names = [buttons.nth(i).get_attribute("data-title") for i in range(buttons.count())]
+    assert any("Download" in str(name) for name in names)
+    assert not [name for name in names if "Share" in str(name) or "Cloud" in str(name)]
+
+
 def test_an_agent_is_switched_off_everywhere(page: Any) -> None:
     titles = ("Learning curves", "Returns of the final", "Mean against", "Rewards of single")
     before = [figure(page, title).evaluate(_LINES) for title in titles]

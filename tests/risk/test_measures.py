@@ -575,8 +575,8 @@ REFUSED = [
     (lambda: VarianceBudget(math.inf), "limit must be >= 0, got inf"),
     (lambda: VarianceBudget(1.0, risk_aversion=-3), "risk_aversion must be >= 0, got -3.0"),
     (lambda: as_risk(-4), "risk_aversion must be >= 0, got -4.0"),
-    (lambda: as_risk("low"), "risk_aversion must be >= 0, got 'low'"),
-    (lambda: as_risk(None), "risk_aversion must be >= 0, got None"),
+    (lambda: as_risk("low"), "or a measure such as mvpi.CVaR(0.1), got 'low'"),
+    (lambda: as_risk(None), "or a measure such as mvpi.CVaR(0.1), got None"),
     (lambda: MeanVariance(1.0).value([]), "values must not be empty"),
     (lambda: CVaR(0.5).value([1.0, math.nan]), "values[1] is nan"),
     (lambda: Entropic(1.0).value([1.0], [-1.0]), "weights[0] is -1.0"),
@@ -592,3 +592,18 @@ def test_a_bad_number_is_refused_in_one_line_with_its_bound(make, fragment):
     message = str(caught.value)
     assert fragment in message
     assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("cvar:0.1", r"or a measure such as .*; that is mvpi\.CVaR\(level=0\.1, weight=1\.0\)$"),
+        ("1.0", "that is 1.0$"),
+        ("Pendulum-v1", "got 'Pendulum-v1'$"),
+        (None, "a risk must be a number, .* got None$"),
+        (CVaR, "a risk must be a number, .* got <class"),
+    ],
+)
+def test_what_is_no_risk_is_told_what_one_is(given, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        as_risk(given)

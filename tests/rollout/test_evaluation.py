@@ -149,3 +149,13 @@ def test_agents_with_an_act_of_their_own_are_asked_to_predict() -> None:
 def test_what_cannot_predict_is_refused() -> None:
     with pytest.raises(mvpi.InputError, match="must have a method predict, object has none"):
         mvpi.evaluate(object(), "mvpi/Markowitz-v0", episodes=2)
+
+
+def test_what_is_printed_of_an_evaluation_and_of_an_agent() -> None:
+    seen = mvpi.Evaluation(np.array([3.0, 1.0]), np.array([1.0, 2.0, 1.0]), np.array([2, 1]))
+    assert repr(seen) == (
+        "Evaluation(2 episodes: mean 2, std. dev. 1, worst 1; per step: mean 1.3333, "
+        "variance 0.22222)"
+    )
+    agent = mvpi.PPO("mvpi/Markowitz-v0", risk=0.5, seed=3)
+    assert repr(agent) == "PPO('mvpi/Markowitz-v0', risk=0.5, seed=3, steps=0)"

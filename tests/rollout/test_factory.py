@@ -138,3 +138,9 @@ def test_a_function_that_hands_out_one_environment() -> None:
     env = Markowitz()
     with pytest.raises(InputError, match="must make a new environment at every call"):
         mvpi.TD3(lambda: env, **TINY).learn(10)
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_versions_of_mujoco_that_are_gone_name_the_ones_that_are_there(version: int) -> None:
+    with pytest.raises(InputError, match=r"use HalfCheetah-v4, HalfCheetah-v5$"):
+        mvpi.TD3(f"HalfCheetah-v{version}")

@@ -447,7 +447,7 @@ REFUSED = {
     ),
     "probability NaN": ((changed(1, "probability", math.nan),), "outcome 1 (state 'shop', action"),
     "probability infinite": ((changed(1, "probability", math.inf),), "has inf"),
-    "probability text": ((changed(1, "probability", "half"),), "probability must be an array of"),
+    "probability text": ((changed(1, "probability", "half"),), "probability[1] must be a number, "),
     "probability None": ((changed(1, "probability", None),), "probability must be an array of"),
     "probability bool": ((columns(probability=[True] * 5),), "probability must be an array of"),
     "probability complex": ((columns(probability=[1j] * 5),), "probability must be an array of"),
@@ -463,7 +463,7 @@ REFUSED = {
     "reward infinite": ((changed(3, "reward", math.inf),), "has inf; leave out the outcomes"),
     "reward minus infinity once": ((changed(3, "reward", -math.inf),), "outcome 3 (state 'home'"),
     "reward too large": ((changed(3, "reward", 1e200),), "has 1e+200"),
-    "reward text": ((changed(3, "reward", "much"),), "reward must be an array of numbers"),
+    "reward text": ((changed(3, "reward", "much"),), "reward[3] must be a number, got 'much'"),
     "next state unknown": (
         (changed(2, "next_state", "hom"),),
         "next_state[2] must appear as a state, 'hom' has no outcomes: add them, or absorbing=True",
@@ -486,9 +486,11 @@ REFUSED = {
     "rows too short": (([("a", "b", 1.0, 0.0)],), "row 0 of the outcomes must be (state, action"),
     "rows too long": (([(*SHOP[0], 1)],), "row 0 of the outcomes must be"),
     "rows of two kinds": (([SHOP[0], None],), "row 1 of the outcomes must be (state, action, prob"),
-    "rows of dicts": (([columns()],), "row 0 of the outcomes must be"),
+    "rows of dicts of columns": (([columns()],), "probability must be a list or an array of one"),
+    "rows of other dicts": (([{"state": "shop"}],), "row 0 of the outcomes must be"),
     "rows of texts": ((["abcde"],), "row 0 of the outcomes must be"),
-    "a text": (("outcomes.csv",), "outcomes must be five columns (state, action, probability, "),
+    "a text": (("outcomes",), "a file of outcomes must be a CSV file, got 'outcomes'"),
+    "no such file": (("outcomes.csv",), "outcomes.csv does not exist"),
     "a number": ((3,), "outcomes must be five columns"),
     "nothing": ((None,), "outcomes must be five columns"),
     "state a text": (("shop", ["a"], [1.0], [0.0], ["shop"]), "state must be a list or an array"),
@@ -646,3 +648,72 @@ def test_any_rows_make_an_mdp_or_a_refusal(rows, normalise: bool, absorbing: boo
         return
     assert np.isfinite(mdp.rewards).all()
     np.testing.assert_allclose(mdp.transitions.sum(axis=1), 1.0)
+
+
+CSV = "state,action,probability,reward,next_state\n" + "".join(
+    ",".join(map(str, row)) + "\n" for row in SHOP
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        CSV,
+        "\ufeff" + CSV.replace("\n", "\r\n"),  # as spreadsheets save it
+        CSV.replace(",", ";"),
+        CSV.replace(",", "\t"),
+        CSV.replace(",", " , ") + "\n,,,,\n",
+    ],
+    ids=["plain", "mark and line ends", "semicolons", "tabs", "spaces and empty lines"],
+)
+def test_a_csv_file_is_the_same_as_its_rows(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "shop.csv"
+    path.write_bytes(text.encode())
+    rows, file = (MDP.from_outcomes(x, start="shop", absorbing=True) for x in (SHOP, path))
+    assert mvpi.optimize(file, 0.1).value == mvpi.optimize(rows, 0.1).value
+    assert file.state_labels == rows.state_labels
+
+
+def test_rows_of_a_dict_reader() -> None:
+    import csv
+
+    rows = csv.DictReader(CSV.splitlines())
+    assert repr(MDP.from_outcomes(rows, absorbing=True)) == repr(
+        MDP.from_outcomes(SHOP, absorbing=True)
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (CSV.replace("0.5", "0,5", 1), "row 2 of .* must have 5 cells, as its first row, got 6"),
+        (CSV.replace(",", ";").replace("0.5", "0,5"), r"probability\[0\] must be .*have a point"),
+        (CSV.replace("10.0", ""), r"reward\[0\] must be a number, got ''"),
+        (CSV.replace("reward", "profit"), "reward is missing"),
+        (CSV.splitlines()[0], "at least one row"),
+        ("", "state is missing"),
+        ('"a', "is not a CSV file"),
+    ],
+)
+def test_a_csv_file_with_a_mistake(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "shop.csv"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(InputError, match=message):
+        MDP.from_outcomes(path)
+
+
+def test_files_that_are_no_csv_files(tmp_path: Path) -> None:
+    (tmp_path / "latin.csv").write_bytes(CSV.replace("shop", "caf\xe9").encode("latin-1"))
+    with pytest.raises(InputError, match="must be UTF-8"):
+        MDP.from_outcomes(tmp_path / "latin.csv")
+    with pytest.raises(InputError, match=r"must be a CSV file, got 'table\.xlsx'"):
+        MDP.from_outcomes("table.xlsx")
+    with pytest.raises(InputError, match=r"nowhere\.csv does not exist"):
+        MDP.from_outcomes(tmp_path / "nowhere.csv")
+
+
+def test_the_command_line_solves_a_csv_file(tmp_path: Path, capsys) -> None:
+    path = tmp_path / "stays.csv"
+    path.write_text("state,action,probability,reward,next_state\na,b,1,2,a\n")
+    cli.main(["solve", str(path), "--risk", "1"])
+    assert "value = mean - 1 variance" in capsys.readouterr().out

@@ -80,6 +80,12 @@ class Agent(Generic[S]):
             self._close_env()
             raise
 
+    def __repr__(self) -> str:
+        record = {} if self.env_factory is None else self.env_factory.record
+        made = next((record[key] for key in ("id", "function", "env") if key in record), None)
+        of = f"risk={risk_text(self.risk)}, seed={self.seed}, steps={self.steps}"
+        return f"{type(self).__name__}({made!r}, {of})"
+
     @classmethod
     def usable(cls, risk: Risk) -> Risk:
         """The risk itself; `InputError` if the algorithm does not support it."""

@@ -36,8 +36,8 @@ class FrontierCommand:
     """
 
     model: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL|DIR")]
-    """An .npz file (see `mvpi.MDP.save`), the id of an environment with a transition table, or a
-    run directory of `mvpi train --risk range:LOW:HIGH`."""
+    """An .npz file (see `mvpi.MDP.save`), a .csv file of outcomes, the id of an environment
+    with a transition table, or a run directory of `mvpi train --risk range:LOW:HIGH`."""
     discount: float | None = None
     """Of an MDP: in (0, 1], 1 is the average reward; default: the file's own, or 0.99."""
     horizon: int | None = None

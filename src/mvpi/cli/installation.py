@@ -33,12 +33,13 @@ class Group:
 
     def problem(self) -> str | None:
         """What is wrong, as one line; None if nothing is."""
-        parts = [f"{name} is missing" for name in self.missing]
+        verb = "is" if len(self.missing) == 1 else "are"
+        parts = [f"{', '.join(self.missing)} {verb} missing"] if self.missing else []
         parts += [
             f"{name} is {self.versions[name]}, needed is {asked}"
             for name, asked in self.unfit.items()
         ]
-        return ", ".join(parts) or None
+        return "; ".join(parts) or None
 
 
 def groups() -> list[Group]:

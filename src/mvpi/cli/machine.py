@@ -12,6 +12,7 @@ import re
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +106,10 @@ def mujoco_works() -> Works:
             env.step(env.action_space.sample())
             env.close()
     except Exception as error:  # noqa: BLE001 - as above
-        return Works(False, reason(error))
+        absent = find_spec("mujoco") is None  # Gymnasium's advice would leave the pins out
+        return Works(
+            False, "is not installed; the extra agents has it" if absent else reason(error)
+        )
     return Works(True)
 
 

@@ -257,8 +257,11 @@ def _table(cells: Sequence[Cell], steps: int) -> Table:
     title = f"Change against TD3, lam = {cells[0].risk_aversion:g}, {steps:,} steps"
     table = Table(title=title, box=SIMPLE_HEAD, collapse_padding=True)
     table.caption = "paper: 10 seeds, 1,000,000 steps"
+    if any(cell.verdict == "not compared" for cell in cells):
+        table.caption += "; = is the value itself where no run of TD3 is finished"
     for column in ("", "of", "change", "95% interval", "paper", "sign"):
-        table.add_column(column, justify="left" if column in ("", "of", "sign") else "right")
+        left = column in ("", "of", "sign")
+        table.add_column(column, justify="left" if left else "right", overflow="fold")
     for cell in cells:
         line = STATISTICS.index(cell.statistic)
         heading = (cell.task, cell.method, f"{cell.seeds} seed{'s'[: cell.seeds > 1]}", "")

@@ -40,7 +40,8 @@ class Solve:
     """Find the best policy of a finite MDP at a risk aversion, and prove it."""
 
     model: Model
-    """An .npz file (see `mvpi.MDP.save`), or the id of an environment with a transition table."""
+    """An .npz file (see `mvpi.MDP.save`), a .csv file of outcomes (see `mvpi.MDP.from_outcomes`),
+    or the id of an environment with a transition table."""
     risk: RiskText = "1.0"
     discount: float | None = None
     """In (0, 1], 1 is the average reward; default: the file's own, or 0.99."""
@@ -99,6 +100,8 @@ def read_model(model: str, discount: float | None) -> MDP:
     """The MDP in a file, or that of an environment id; `discount` replaces its own."""
     from mvpi.tabular import MDP
 
+    if model.lower().endswith(".csv"):
+        return MDP.from_outcomes(model, discount=0.99 if discount is None else discount)
     if model.endswith(".npz") or Path(model).exists():
         mdp = MDP.load(model)
         return mdp if discount is None else mdp.with_discount(discount)

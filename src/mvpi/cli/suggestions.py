@@ -7,6 +7,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
+_SYNONYMS = {
+    "--lambda": "--risk",
+    "--lam": "--risk",
+    "--risk-aversion": "--risk",
+    "--environment": "--env",
+    "--env-id": "--env",
+    "--task": "--env",
+    "--total-timesteps": "--steps",
+    "--timesteps": "--steps",
+    "help": "--help",
+    "version": "--version",
+}
+"""What others, and the paper, call an option."""
+
 
 @dataclass(frozen=True)
 class Help:
@@ -57,15 +71,17 @@ class Place:
 
     def meant(self) -> str | None:
         """The nearest command, or the nearest option to the first that does not exist."""
-        if self.unknown_command is not None:
-            return _nearest(self.unknown_command, self.help.commands)
         options = {"--help": "--help", **self.help.options}
         if not self.path:
             options["--version"] = "--version"
+        if self.unknown_command is not None:
+            other = options.get(_SYNONYMS.get(self.unknown_command, ""))
+            return other or _nearest(self.unknown_command, self.help.commands)
         for argument in self.rest:
             name = argument.partition("=")[0].replace("_", "-")
             if name.startswith("--") and name not in options:
-                found = _nearest(name, options)
+                other = _SYNONYMS.get(name)
+                found = other if other in options else _nearest(name, options)
                 return None if found is None else options[found]
         return None
 

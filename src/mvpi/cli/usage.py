@@ -98,13 +98,33 @@ def _line(box: str, where: Place) -> str:
     if where.unknown_command is not None:
         parts = [f"there is no command {' '.join(['mvpi', *where.path, where.unknown_command])}"]
     elif "Unrecognized" not in title:
-        return f"{first}; see {where.remedy}"
+        return f"{_number_rule(first)}; {_instead(where)}see {where.remedy}"
     meant = where.meant()
     if meant is not None:
         parts.append(f"perhaps you meant {meant}")
     if where.help.commands:
         parts.append(f"Available subcommands: {', '.join(where.help.commands)}")
     return "; ".join([*parts, f"see {where.remedy}"])
+
+
+def _number_rule(message: str) -> str:
+    """What an option of numbers takes, in place of what Python's `int` and `float` say.
+
+    >>> _number_rule("Error parsing --steps: invalid literal for int() with base 10: '1e5'")
+    "--steps must be a whole number such as 100000, got '1e5'"
+    """
+    wrong = r"Error parsing (\S+): (invalid literal for int|could not convert string to float).*: "
+    found = re.match(wrong, message)
+    if found is None:
+        return message
+    kind = "whole number such as 100000" if "int" in found[2] else "number"
+    return f"{found[1]} must be a {kind}, got {message[found.end() :]}"
+
+
+def _instead(where: Place) -> str:
+    """Of options that are missing: the one that may have been meant for them."""
+    meant = where.meant()
+    return "" if meant is None else f"perhaps you meant {meant}; "
 
 
 @contextmanager

@@ -17,6 +17,9 @@ from mvpi.envs.noisy_zone import quiet_mujoco
 from mvpi.envs.wrappers import NoisyActions
 from mvpi.errors import InputError
 
+_OLDEST_MUJOCO = 4
+"""The first version of MuJoCo's tasks that Gymnasium still makes."""
+
 
 @dataclass(frozen=True)
 class Task:
@@ -52,6 +55,10 @@ def why_not_made(name: str, error: Exception) -> str:
         known = ", ".join(f"{stem}-v{number}" for number in sorted(versions))
         return f"Gymnasium {gym.__version__} has no such version; use {known}"
     reason = " ".join(str(error).split()) or type(error).__name__
+    if name in gym.registry and "gymnasium-robotics" in reason:  # the first versions of MuJoCo's
+        newer = [number for number in sorted(versions) if number >= _OLDEST_MUJOCO]
+        known = ", ".join(f"{stem}-v{number}" for number in newer)
+        return f"Gymnasium {gym.__version__} cannot make that version any more; use {known}"
     if name in gym.registry or ":" in name:  # the latter is in a module of its own
         return reason
     ids = {key.lower(): key for key in gym.registry}

@@ -55,6 +55,8 @@ def vector_hint(x: Anything, name: str) -> str:
         return f"; use {name}.astype(float), or a single number per row"
     if x.ndim > 2 and x.dtype.kind == "f":
         return f"; use {name}.reshape(len({name}), -1)"
+    if x.ndim == 1 and x.dtype.kind in "UTSO":
+        return f"; numpy.unique({name}, return_inverse=True) numbers texts"
     return ""
 
 

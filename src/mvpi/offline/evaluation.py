@@ -65,6 +65,18 @@ class OfflineEvaluation:
     """How often intervals like these hold the true number."""
     _resamples: _Resamples = field(repr=False)
 
+    def __repr__(self) -> str:
+        mean, variance = (
+            f"{x:.5g} ({low:.5g} to {high:.5g})"
+            for x, (low, high) in (
+                (self.mean, self.mean_interval),
+                (self.variance, self.variance_interval),
+            )
+        )
+        fitted = "" if self.fitted_q_mean is None else f", fitted_q_mean {self.fitted_q_mean:.5g}"
+        shown = f"mean {mean}, variance {variance}{fitted}; {self.confidence:.0%} intervals"
+        return f"OfflineEvaluation({shown})"
+
     @cached_property
     def mean(self) -> float:
         """Mean reward of a step."""

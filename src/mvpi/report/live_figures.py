@@ -274,6 +274,7 @@ def _layout(x: str, y: str) -> Figure:
         "yaxis": {**grid, "title": {"text": y}},
         "legend": {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom"},
         "font": {"size": 12, "color": _INK},
+        "modebar": {"bgcolor": "rgba(255,255,255,0.8)", "color": "#9aa1a9", "activecolor": _INK},
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
     }

@@ -14,6 +14,8 @@ document.querySelectorAll(".environment").forEach(section => {
     Plotly.newPlot(chart, data, { ...layout, dragmode: coarse ? false : "zoom" }, {
       responsive: true,
       displaylogo: false,
+      showSendToCloud: false, // the page sends nothing anywhere
+      plotlyServerURL: "",
       modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
     });
     return { chart, data, layout, choice: figure.querySelector("select") };

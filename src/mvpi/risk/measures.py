@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mvpi import stats
-from mvpi._checks import check_number, finite_array, real_array
+from mvpi._checks import check_number, finite_array, real_array, shown
 from mvpi._types import Array
 from mvpi.errors import InputError
 from mvpi.risk.base import Risk, WithRiskAversion, keep
@@ -251,7 +251,24 @@ def as_risk(risk: Risk | float) -> Risk:
     """
     if isinstance(risk, Risk):
         return risk
+    given: object = risk
+    if given is None or isinstance(given, str | type):
+        raise InputError(
+            "a risk must be a number, which means mean-variance, or a measure such as "
+            f"mvpi.CVaR(0.1), got {shown(given)}{_meant(given)}"
+        )
     return MeanVariance(check_number(risk, "risk_aversion", at_least=0.0))
+
+
+def _meant(given: object) -> str:
+    """The measure that a text of the command line names in Python."""
+    if not isinstance(given, str):
+        return ""
+    try:
+        risk = parse_risk(given)
+    except InputError:
+        return ""
+    return f"; that is {given.strip() if type(risk) is MeanVariance else f'mvpi.{risk!r}'}"
 
 
 def learnable(risk: Risk | float) -> Risk:

@@ -113,6 +113,14 @@ class Evaluation(OfReturns):
     lengths: npt.NDArray[np.int64]
     terminated: npt.NDArray[np.bool_] | None = None
 
+    def __repr__(self) -> str:
+        episodes = f"{len(self.returns)} episode{'s' * (len(self.returns) != 1)}"
+        return (
+            f"Evaluation({episodes}: mean {self.mean:.5g}, std. dev. {self.deviation:.5g}, "
+            f"worst {self.worst:.5g}; per step: mean {self.reward_mean:.5g}, "
+            f"variance {self.reward_variance:.5g})"
+        )
+
     @cached_property
     def reward_mean(self) -> float:
         """Mean reward of a step."""

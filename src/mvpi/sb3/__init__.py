@@ -252,7 +252,11 @@ def _new_plug(
 
 def _plug_for(algorithm: Any) -> type[OffPolicyPlug] | type[OnPolicyPlug]:
     if not (isinstance(algorithm, type) and issubclass(algorithm, BaseAlgorithm)):
-        raise InputError(f"algorithm must be a class of Stable-Baselines3, got {shown(algorithm)}")
+        instance = isinstance(algorithm, BaseAlgorithm)
+        hint = "; a model that is there already: mvpi.sb3.attach(model, risk=...)" * instance
+        raise InputError(
+            f"algorithm must be a class of Stable-Baselines3, got {shown(algorithm)}{hint}"
+        )
     if issubclass(algorithm, OffPolicyAlgorithm):
         return OffPolicyPlug
     if issubclass(algorithm, OnPolicyAlgorithm):

@@ -137,10 +137,11 @@ class MDP(StoredMDP):
 
         Args:
             state, action, probability, reward, next_state: columns of the same length; or, in place
-                of the first, a table with columns of these names (a DataFrame, a dict), or an
-                iterable of rows `(state, action, probability, reward, next_state)`. States and
-                actions may be anything hashable: numbers, texts, tuples. They are numbered in
-                sorted order, or, if they cannot be compared, in the order of appearance.
+                of the first, a table with columns of these names (a DataFrame, a dict), an
+                iterable of rows `(state, action, probability, reward, next_state)`, or the path of
+                a CSV file whose first line has these names. States and actions may be anything
+                hashable: numbers, texts (all of them are in a CSV file), tuples. They are numbered
+                in sorted order, or, if they cannot be compared, in the order of appearance.
             discount: in (0, 1]; 1 is the average-reward setting.
             start: a state, a list of equally likely states, or a dict of states and their
                 probabilities; all states when left out.

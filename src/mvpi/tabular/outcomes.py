@@ -18,14 +18,14 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from mvpi._checks import check_flag, real_array, shown
+from mvpi._checks import check_flag, shown
 from mvpi._types import Array
 from mvpi.errors import InputError
 from mvpi.tabular.labels import Labels, listed, plain, unique
 from mvpi.tabular.masks import Mask
+from mvpi.tabular.outcome_columns import outcome_columns
 from mvpi.tabular.tables import LARGEST_REWARD, SUM_TOLERANCE
 
-COLUMNS = ("state", "action", "probability", "reward", "next_state")
 _MOST_PAIRS = 10**8
 """Of states and actions; each takes some memory, whether it is allowed or not."""
 
@@ -55,7 +55,7 @@ class Outcomes(NamedTuple):
 def read_outcomes(columns: Sequence[Any], start: Any, *, normalise: bool, absorbing: bool) -> Model:
     """The model in five columns, or in the first of them, a table or rows."""
     normalise, absorbing = check_flag(normalise, "normalise"), check_flag(absorbing, "absorbing")
-    state, action, probability, reward, next_state = _columns(columns)
+    state, action, probability, reward, next_state = outcome_columns(columns)
     states, actions = unique(state, "state"), unique(action, "action")
     missing = [label for label in unique(next_state, "next_state") if label not in states]
     if missing:
@@ -75,70 +75,6 @@ def read_outcomes(columns: Sequence[Any], start: Any, *, normalise: bool, absorb
         distribution = np.zeros(len(known))
         distribution[[known[label] for label in shares]] = list(shares.values())
     return assemble(outcomes, labels, distribution, normalise=normalise)
-
-
-def _columns(given: Sequence[Any]) -> tuple[list[Any], list[Any], Array, Array, list[Any]]:
-    """The five columns, whatever form they came in, checked for their lengths and numbers."""
-    table = given[0]
-    if all(column is None for column in given[1:]):
-        given = _of_table(table)
-    for column, name in zip(given, COLUMNS, strict=True):
-        if column is None:
-            raise InputError(f"{name} is missing: outcomes have the columns {', '.join(COLUMNS)}")
-    state, action, probability, reward, next_state = given
-    labels = [
-        listed(c, name)
-        for c, name in zip((state, action, next_state), np.array(COLUMNS)[[0, 1, 4]], strict=True)
-    ]
-    chances = _numbers_of(probability, "probability")
-    payments = _numbers_of(reward, "reward")
-    sizes = [len(c) for c in (labels[0], labels[1], chances, payments, labels[2])]
-    if len(set(sizes)) > 1:
-        text = ", ".join(f"{n} of {name}" for n, name in zip(sizes, COLUMNS, strict=True))
-        raise InputError(f"the columns must have the same length, got {text}")
-    if not sizes[0]:
-        raise InputError("outcomes must have at least one row, got none")
-    return labels[0], labels[1], chances, payments, labels[2]
-
-
-def _of_table(table: Any) -> list[Any]:
-    """The columns of a DataFrame, of a dict or structured array, or of an iterable of rows."""
-    names = getattr(table, "columns", None)
-    if names is None and isinstance(table, Mapping):
-        names = table.keys()
-    if names is None and isinstance(table, np.ndarray):
-        names = table.dtype.names
-    if names is not None:
-        missing = [name for name in COLUMNS if name not in names]
-        if missing:
-            raise InputError(
-                f"the table must have the columns {', '.join(COLUMNS)}; {missing[0]} is missing, "
-                f"it has {shown(list(names))}"
-            )
-        return [table[name] for name in COLUMNS]
-    if isinstance(table, str | bytes) or not isinstance(table, Iterable):
-        raise InputError(
-            f"outcomes must be five columns ({', '.join(COLUMNS)}), a table with these columns, or "
-            f"an iterable of such rows, got {shown(table)}"
-        )
-    rows = table.tolist() if isinstance(table, np.ndarray) else list(table)
-    for i, row in enumerate(rows):
-        if not isinstance(row, tuple | list) or len(row) != 5:
-            raise InputError(
-                f"row {i} of the outcomes must be ({', '.join(COLUMNS)}), got {shown(row)}"
-            )
-    if not rows:
-        raise InputError("outcomes must have at least one row, got none")
-    return [list(column) for column in zip(*rows, strict=True)]
-
-
-def _numbers_of(column: Any, name: str) -> Array:
-    if isinstance(column, Iterable) and not hasattr(column, "__array__"):
-        column = listed(column, name)
-    array = real_array(column, name)
-    if array.ndim != 1:
-        raise InputError(f"{name} must be a list or an array of one dimension, got {shown(column)}")
-    return array
 
 
 def _entered(
