@@ -177,6 +177,12 @@ class Learner(ABC, Generic[S]):
             return objectives(self.measured, of_return=self.risk.of_return)
         return {"value": self.risk.value(seen.returns)} if self.risk.of_return else {}
 
+    @property
+    def risk_share(self) -> float:
+        """The share of the risk that counts already, from 0 to 1 while it is phased in."""
+        steps = getattr(self.settings, "risk_warmup", 0)
+        return min(self.steps / steps, 1.0) if steps else 1.0
+
     def add_losses(self, losses: npt.NDArray[np.float32]) -> None:
         self._check_finite(losses)
         self._losses += losses

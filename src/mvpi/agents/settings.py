@@ -134,6 +134,9 @@ class TD3Settings(CommonSettings):
     return_scale: float = 1.0
     """With OfReturn: the size of a return. Below it, networks see the return so far in proportion,
     beyond it by its logarithm."""
+    risk_warmup: int = 0
+    """Steps over which the risk is phased in, from none of it to all: with OfReturn, an agent that
+    has learned little would keep its returns small; 0: all of it from the beginning."""
     engine: Literal["native", "jax"] = "native"
     """What makes the updates: kernels for this kind of processor, or JAX."""
 
@@ -152,6 +155,7 @@ class TD3Settings(CommonSettings):
         "engine": "native",
         "occupancy": "undiscounted",
         "return_scale": 1.0,
+        "risk_warmup": 0,
         "saturation_penalty": 0.0,
     }
 
@@ -163,7 +167,7 @@ class TD3Settings(CommonSettings):
         self._numbers("actor_smoothing", "saturation_penalty", at_least=0.0)
         self._counts("buffer_size", "batch_size", "train_freq", "policy_delay", "window")
         self._counts("budget_every")
-        self._counts("learning_starts", "averaging", at_least=0)
+        self._counts("learning_starts", "averaging", "risk_warmup", at_least=0)
         self._names("engine", ("native", "jax"))
         check_occupancy(self.occupancy)
         self._counts("gradient_steps", at_least=-1)
@@ -234,8 +238,15 @@ class PPOSettings(StochasticSettings):
     return_scale: float = 1.0
     """With OfReturn: the size of a return. Below it, networks see the return so far in proportion,
     beyond it by its logarithm."""
+    risk_warmup: int = 0
+    """Steps over which the risk is phased in, from none of it to all: with OfReturn, an agent that
+    has learned little would keep its returns small; 0: all of it from the beginning."""
 
-    _before: ClassVar[dict[str, Any]] = {"occupancy": "undiscounted", "return_scale": 1.0}
+    _before: ClassVar[dict[str, Any]] = {
+        "occupancy": "undiscounted",
+        "return_scale": 1.0,
+        "risk_warmup": 0,
+    }
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -244,6 +255,7 @@ class PPOSettings(StochasticSettings):
         self._numbers_or_none("target_kl", above=0.0)
         self._numbers("gae_lambda", at_least=0.0, at_most=1.0)
         self._counts("n_steps", "batch_size", "n_epochs")
+        self._counts("risk_warmup", at_least=0)
         self._flags("normalize_advantage", "normalize_observations")
         check_occupancy(self.occupancy)
         if self.n_steps % self.batch_size:
