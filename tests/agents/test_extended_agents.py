@@ -260,17 +260,17 @@ def test_a_part_of_a_risk_is_in_the_same_family() -> None:
 @pytest.mark.parametrize("algorithm", ["td3", "ppo"])
 @pytest.mark.parametrize("of", [mvpi.MeanVariance, OfReturn], ids=["step", "return"])
 def test_the_risk_is_phased_in(algorithm: str, of: Any) -> None:
-    """The first update is made when half of the risk counts: that of half the risk aversion."""
+    """The first update is made half way, when a hundredth counts: of the risk aversion, too."""
     first = 70 if algorithm == "td3" else 50
-    phased = made(algorithm, of(0.8), risk_warmup=2 * first).learn(first)
-    half, whole, none = (made(algorithm, of(lam)).learn(first) for lam in (0.4, 0.8, 0.0))
+    phased = made(algorithm, of(80.0), risk_warmup=2 * first).learn(first)
+    part, more, none = (made(algorithm, of(lam)).learn(first) for lam in (0.8, 1.6, 0.0))
 
     def distance(other: Any) -> float:
         pairs = zip(phased.policy.parameters, other.policy.parameters, strict=True)
         return max(float(np.abs(a - b).max()) for a, b in pairs)
 
-    assert distance(half) < 1e-6
-    assert min(distance(whole), distance(none)) > 1e-5
+    assert distance(part) < 1e-6
+    assert min(distance(more), distance(none)) > 1e-5
 
 
 @pytest.mark.parametrize("algorithm", ["td3", "ppo"])

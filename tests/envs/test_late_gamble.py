@@ -63,7 +63,7 @@ def test_statistics_of_staying_in_one_place(task: gym.Env[Any, Any], place: str)
 
 def test_each_risk_has_its_own_best_place(task: gym.Env[Any, Any]) -> None:
     """At the same risk aversion, by the exact statistics."""
-    lam, known = 0.03, gamble_of(task).behaviours()
+    lam, known = 0.05, gamble_of(task).behaviours()
     of_step = {name: b.reward_mean - lam * b.reward_variance for name, b in known.items()}
     of_return = {name: b.return_mean - lam * b.return_variance for name, b in known.items()}
     assert max(of_step, key=lambda name: of_step[name]) == "right"
@@ -81,11 +81,27 @@ def test_what_is_seen(task: gym.Env[Any, Any]) -> None:
         inner.set_state(np.array([0.5 if t < 30 else -0.5, 0.0]), np.zeros(2))
         seen, reward, _, _, info = task.step(np.zeros(1))
         assert info["place"] == (1 if t < 30 else -1)
-        assert reward == pytest.approx(1.5 if t < 30 else 1.3 + (4.0 if t % 2 else -4.0))
+        assert reward == pytest.approx(1.6 if t < 30 else 1.3 + (4.0 if t % 2 else -4.0))
     np.testing.assert_allclose(seen[4:7], [0.0, 0.6, 0.5])
     assert abs(seen[7]) == 1.0
     inner.set_state(np.zeros(2), np.zeros(2))
     assert task.step(np.zeros(1))[1] == pytest.approx(1.0 + 0.45 * seen[7])
+
+
+@pytest.mark.parametrize("steps", [10, 70])
+def test_an_episode_that_ends_early_settles_the_gamble(task: gym.Env[Any, Any], steps: int) -> None:
+    """In all, 40 steps after the toss at 0.9 times the share of 60 steps that were on the right."""
+    inner: Any = task.unwrapped
+    _, total = task.reset(seed=5), 0.0
+    for t in range(steps):
+        fallen = t == steps - 1
+        inner.set_state(np.array([0.5, 1.0 if fallen else 0.0]), np.zeros(2))
+        _, reward, terminated, _, _ = task.step(np.zeros(1))
+        total += float(reward)
+        assert terminated == fallen
+    gamble = 40 * 0.9 * min(steps, 60) / 60
+    own = sum(1.6 for _ in range(steps)) - 1.0  # nothing is paid for a step that falls
+    assert abs(total - own) == pytest.approx(gamble)
 
 
 @pytest.mark.parametrize(

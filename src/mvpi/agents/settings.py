@@ -135,8 +135,8 @@ class TD3Settings(CommonSettings):
     """With OfReturn: the size of a return. Below it, networks see the return so far in proportion,
     beyond it by its logarithm."""
     risk_warmup: int = 0
-    """Steps over which the risk is phased in, from none of it to all: with OfReturn, an agent that
-    has learned little would keep its returns small; 0: all of it from the beginning."""
+    """Steps over which the risk is raised, by equal factors from 1/10,000 of it: with OfReturn, an
+    agent that has learned little would keep its returns small; 0: all of it from the beginning."""
     engine: Literal["native", "jax"] = "native"
     """What makes the updates: kernels for this kind of processor, or JAX."""
 
@@ -239,8 +239,8 @@ class PPOSettings(StochasticSettings):
     """With OfReturn: the size of a return. Below it, networks see the return so far in proportion,
     beyond it by its logarithm."""
     risk_warmup: int = 0
-    """Steps over which the risk is phased in, from none of it to all: with OfReturn, an agent that
-    has learned little would keep its returns small; 0: all of it from the beginning."""
+    """Steps over which the risk is raised, by equal factors from 1/10,000 of it: with OfReturn, an
+    agent that has learned little would keep its returns small; 0: all of it from the beginning."""
 
     _before: ClassVar[dict[str, Any]] = {
         "occupancy": "undiscounted",

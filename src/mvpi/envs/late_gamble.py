@@ -40,7 +40,8 @@ class LateGamble(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArg
 
     `env` is a MuJoCo environment that pays 1 a step; the place is `data.qpos[0]`. After `toss`
     steps a coin is tossed, and each of the other steps pays `stake` times the share of steps before
-    the toss that ended on the right, or costs it. On the left, steps cost and pay `swing` in turn.
+    the toss that ended on the right, or costs it; an episode that terminates early settles all of
+    it at once. On the left, steps cost and pay `swing` in turn.
     Seen besides the observation: whether the next swing pays, the time, the share, and the coin
     (0 before the toss). `info["place"]` is -1, 0 or 1.
     """
@@ -51,7 +52,7 @@ class LateGamble(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArg
         steps: int = 100,
         toss: int = 60,
         threshold: float = 0.05,
-        right: float = 0.5,
+        right: float = 0.6,
         left: float = 0.3,
         stake: float = 0.9,
         swing: float = 4.0,
@@ -106,8 +107,11 @@ class LateGamble(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArg
             self._swings += 1
             pays += self.left + (-self.swing if self._swings % 2 else self.swing)
         self._time += 1
-        if self._time == self.toss:
+        if self._coin == 0.0 and (self._time == self.toss or terminated):
             self._coin = 1.0 if self.np_random.random() < 0.5 else -1.0
+        if terminated:
+            left = self.steps - max(self._time, self.toss)
+            pays += left * self._coin * self.stake * self._share
         truncated = truncated or self._time >= self.steps
         return self._extended(observation), pays, terminated, truncated, info | {"place": place}
 
