@@ -37,7 +37,7 @@ from stable_baselines3.common.env_util import make_vec_env
 import mvpi
 from mvpi.envs import ReturnSoFar
 from mvpi.risk import parse_risk
-from mvpi.sb3 import risk_averse
+from mvpi.sb3 import attach, risk_averse
 
 Law = dict[float, float]
 """Returns and their probabilities."""
@@ -158,7 +158,21 @@ class Portfolio(gym.Env[Any, Any]):
         return (1.0 - q) / (4.0 * lam * q)
 
 
-FINITE = {"betting": (betting, "0.4"), "selling": (selling, "cvar:0.2")}
+@dataclass(frozen=True)
+class Finite:
+    """A problem with finite actions, its risk, and how long it is trained for."""
+
+    make: Callable[[], tuple[mvpi.MDP, int]]
+    risk: str
+    steps: dict[str, int]
+    neutral_first: bool
+    """Whether the first half of the steps is without risk."""
+
+
+FINITE = {
+    "betting": Finite(betting, "0.4", {"DQN": 40_000, "PPO": 30_000}, neutral_first=False),
+    "selling": Finite(selling, "cvar:0.2", {"DQN": 40_000, "PPO": 60_000}, neutral_first=True),
+}
 SETTINGS: dict[str, dict[str, Any]] = {
     "DQN": {
         "learning_rate": lambda left: 1e-3 * left,
@@ -196,7 +210,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 ENVS = 8
 """Environments side by side, for DQN and PPO."""
-STEPS = {"DQN": 40_000, "PPO": 30_000, "TD3": 150_000}
+PORTFOLIO_STEPS = 150_000
 
 
 @dataclass(frozen=True)
@@ -230,14 +244,21 @@ def value_of(law: Law, risk: mvpi.Risk) -> float:
 
 
 def finite_row(problem: str, algorithm: str, seed: int) -> Row:
-    """DQN or PPO through the plug."""
-    (make, text), start = FINITE[problem], time.process_time()
-    (mdp, horizon), risk = make(), mvpi.OfReturn(parse_risk(text))
+    """DQN or PPO through the plug, from the beginning or after half of the steps without risk."""
+    known, start = FINITE[problem], time.process_time()
+    (mdp, horizon), risk = known.make(), mvpi.OfReturn(parse_risk(known.risk))
     env = Played(mdp, horizon)
     several = make_vec_env(lambda: Played(mdp, horizon), ENVS, seed=seed)
     cls = {"DQN": DQN, "PPO": PPO}[algorithm]
-    model = risk_averse(cls, "MlpPolicy", several, risk=risk, seed=seed, **SETTINGS[algorithm])
-    model.learn(STEPS[algorithm])
+    first = mvpi.OfReturn(0.0) if known.neutral_first else risk
+    model = risk_averse(cls, "MlpPolicy", several, risk=first, seed=seed, **SETTINGS[algorithm])
+    steps = known.steps[algorithm]
+    if known.neutral_first:
+        model.learn(steps // 2)
+        attach(model, risk=risk)
+        model.learn(steps // 2, reset_num_timesteps=False)
+    else:
+        model.learn(steps)
     seconds = time.process_time() - start
     columns = ReturnSoFar(env).columns
 
@@ -246,24 +267,33 @@ def finite_row(problem: str, algorithm: str, seed: int) -> Row:
         return model.predict(seen, deterministic=True)[0]
 
     exact = mvpi.optimize(mdp, risk, horizon=horizon).value
-    return row(problem, text, algorithm, seed, value_of(env.law(choose), risk), exact, seconds)
+    value = value_of(env.law(choose), risk)
+    return row(problem, known.risk, algorithm, seed, steps, value, exact, seconds)
 
 
 def portfolio_row(seed: int) -> Row:
     """TD3, mean-variance at risk aversion 1."""
     start, risk = time.process_time(), mvpi.OfReturn(1.0)
-    agent = mvpi.TD3(Portfolio, risk, seed, **SETTINGS["TD3"]).learn(STEPS["TD3"])
+    agent = mvpi.TD3(Portfolio, risk, seed, **SETTINGS["TD3"]).learn(PORTFOLIO_STEPS)
     seconds = time.process_time() - start
     law = Portfolio().law(lambda seen, earned: agent.predict(seen, return_so_far=earned))
     exact = Portfolio().exact(1.0)
-    return row("portfolio", "1", "TD3", seed, value_of(law, risk), exact, seconds)
+    value = value_of(law, risk)
+    return row("portfolio", "1", "TD3", seed, PORTFOLIO_STEPS, value, exact, seconds)
 
 
 def row(
-    problem: str, risk: str, algorithm: str, seed: int, value: float, exact: float, seconds: float
+    problem: str,
+    risk: str,
+    algorithm: str,
+    seed: int,
+    steps: int,
+    value: float,
+    exact: float,
+    seconds: float,
 ) -> Row:
     found = (round(value, 5), round(exact, 5), round(value / exact, 4), round(seconds, 1))
-    return Row(problem, risk, algorithm, seed, STEPS[algorithm], *found)
+    return Row(problem, risk, algorithm, seed, steps, *found)
 
 
 def table(rows: list[Row]) -> Table:

@@ -1,7 +1,7 @@
 """A late gamble: what the risk of a step avoids, and what the risk of the return avoids.
 
     python benchmarks/late_gamble.py                    3 seeds, and the picture
-    python benchmarks/late_gamble.py --risks return:0.05 --seeds 0
+    python benchmarks/late_gamble.py --risks return:0.05 --warmup 0 --seeds 0
 
 MVPI-TD3 on mvpi/LateGamble-v0: no risk, mean-variance of the reward of a step, and mean-variance of
 the return, both at the same risk aversion and with the same settings. Rows go to a CSV file as they
@@ -39,7 +39,6 @@ SETTINGS: dict[str, Any] = {
     "gradient_steps": 6,
     "averaging": 1_000,
     "return_scale": 100.0,
-    "risk_warmup": 40_000,
     "evaluation_every": 60_000,
 }
 EPISODES = 100
@@ -50,6 +49,7 @@ class Row:
     """What 100 episodes of a trained agent earned, and where their steps were."""
 
     risk: str
+    warmup: int
     seed: int
     steps: int
     return_mean: float
@@ -75,6 +75,8 @@ class Config:
     risks: tuple[str, ...] = tuple(RISKS)
     seeds: tuple[int, ...] = (0, 1, 2)
     steps: int = 60_000
+    warmup: int = 40_000
+    """Steps over which the risk is raised, `risk_warmup`."""
 
 
 @dataclass(frozen=True)
@@ -87,8 +89,9 @@ class Episode:
 
 
 def trained(risk: str, seed: int, config: Config) -> mvpi.TD3:
-    agent = mvpi.TD3(TASK, parse_risk(risk), seed, **SETTINGS)
-    return agent.learn(config.steps, out=config.runs / f"{risk.replace(':', '-')}-{seed}")
+    agent = mvpi.TD3(TASK, parse_risk(risk), seed, risk_warmup=config.warmup, **SETTINGS)
+    run = f"{risk.replace(':', '-')}-{config.warmup}-{seed}"
+    return agent.learn(config.steps, out=config.runs / run)
 
 
 def episodes(agent: mvpi.TD3, count: int) -> list[Episode]:
@@ -119,7 +122,7 @@ def row_of(risk: str, seed: int, config: Config) -> Row:
     shares = [float((places == place).mean()) for place in (-1, 0, 1)]
     numbers = [round(float(number), 4) for number in (*moments, *shares)]
     return Row(
-        *(risk, seed, config.steps, *numbers),
+        *(risk, config.warmup, seed, config.steps, *numbers),
         *(round(rewards.size / EPISODES, 1), round(seconds, 1)),
     )
 
@@ -134,7 +137,8 @@ def table(rows: list[Row]) -> Table:
     for row in sorted(rows, key=lambda row: (list(RISKS).index(row.risk), row.seed)):
         moments = row.return_mean, row.return_variance, row.reward_mean, row.reward_variance
         where = f"{row.left:.0%} left, {row.middle:.0%} middle, {row.right:.0%} right"
-        shown.add_row(f"{row.risk}, {row.seed}", *(f"{number:.4g}" for number in moments), where)
+        name = f"{row.risk}, {row.seed}" + ("" if row.warmup else ", at once")
+        shown.add_row(name, *(f"{number:.4g}" for number in moments), where)
     return shown
 
 
@@ -172,9 +176,9 @@ def draw(config: Config) -> None:
 
 
 def main(config: Config) -> None:
-    done = {(row.risk, row.seed, row.steps) for row in read_rows(config.out, Row)}
+    done = {(row.risk, row.warmup, row.seed, row.steps) for row in read_rows(config.out, Row)}
     for seed, risk in product(config.seeds, config.risks):
-        if (risk, seed, config.steps) not in done:
+        if (risk, config.warmup, seed, config.steps) not in done:
             append_rows(config.out, [row_of(risk, seed, config)])
     Console(width=120).print(table(read_rows(config.out, Row)))
     if set(config.risks) == set(RISKS):
