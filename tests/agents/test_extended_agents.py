@@ -13,7 +13,8 @@ import pytest
 
 import mvpi
 from mvpi import CVaR, InputError, OfReturn, Risk, RiskRange, VarianceBudget
-from mvpi.envs import Markowitz
+from mvpi.augmenter.dual_estimates import phased_in
+from mvpi.envs import Markowitz, ReturnSoFar
 
 TD3 = {
     "hidden": (16, 16),
@@ -207,3 +208,92 @@ def test_risk_aversion_along_a_line() -> None:
     assert line.with_variance_at_most(4.0) == pytest.approx(1.0)
     assert line.with_mean_at_least(1.5) == pytest.approx(1.5)
     assert line.with_mean_at_least(3.0) == pytest.approx(0.0)
+
+
+class PaysAtTheEnd(gym.Env[Any, Any]):
+    """Four steps; the last pays where they have led. Before it, the return so far is 0."""
+
+    observation_space = gym.spaces.Box(-8.0, 8.0, (2,), np.float32)
+    action_space = gym.spaces.Box(-1.0, 1.0, (1,), np.float32)
+
+    def reset(self, **options: Any) -> tuple[npt.NDArray[np.float32], dict[str, Any]]:
+        super().reset(seed=options.get("seed"))
+        self._x, self._time = 0.0, 0
+        return np.zeros(2, np.float32), {}
+
+    def step(
+        self, action: Any
+    ) -> tuple[npt.NDArray[np.float32], float, bool, bool, dict[str, Any]]:
+        self._time += 1
+        self._x += float(action[0]) + 0.2 * float(self.np_random.uniform(-1.0, 1.0))
+        last = self._time == 4
+        seen = np.array([self._x, self._time / 4], np.float32)
+        return seen, self._x if last else 0.0, last, False, {}
+
+
+@pytest.mark.parametrize("risk", [0.0, CVaR(0.3, 0.0)], ids=str)
+@pytest.mark.parametrize(("kind", "settings"), [(mvpi.TD3, TD3), (mvpi.PPO, PPO)])
+def test_at_risk_0_it_is_the_plain_agent_in_the_extended_environment(
+    kind: Any, settings: dict[str, Any], risk: Any
+) -> None:
+    """Bit for bit: rewards are not touched, and nothing else depends on the risk."""
+    extended = kind(PaysAtTheEnd, OfReturn(risk), seed=1, **settings).learn(200)
+    plain = kind(lambda: ReturnSoFar(PaysAtTheEnd()), 0.0, seed=1, **settings).learn(200)
+    assert parameters(extended) == parameters(plain)
+    untouched = kind(PaysAtTheEnd, OfReturn(risk), seed=1, **settings)
+    assert parameters(extended) != parameters(untouched)
+
+
+def test_a_part_of_a_risk_is_in_the_same_family() -> None:
+    """`w` of mean-variance is the risk aversion `w lam`, `w` of CVaR is CVaR with that weight."""
+    r = np.random.default_rng(0).normal(size=50)
+    for whole, part in (
+        (mvpi.MeanVariance(2.0), mvpi.MeanVariance(0.6)),
+        (CVaR(0.2), CVaR(0.2, 0.3)),
+    ):
+        y = whole.dual(r)
+        assert part.dual(r) == y
+        phased = phased_in(r, whole.augment(r, y), 0.3)
+        np.testing.assert_allclose(phased, part.augment(r, y), atol=1e-12)
+
+
+@pytest.mark.parametrize("algorithm", ["td3", "ppo"])
+@pytest.mark.parametrize("of", [mvpi.MeanVariance, OfReturn], ids=["step", "return"])
+def test_the_risk_is_phased_in(algorithm: str, of: Any) -> None:
+    """The first update is made half way, when a hundredth counts: of the risk aversion, too."""
+    first = 70 if algorithm == "td3" else 50
+    phased = made(algorithm, of(80.0), risk_warmup=2 * first).learn(first)
+    part, more, none = (made(algorithm, of(lam)).learn(first) for lam in (0.8, 1.6, 0.0))
+
+    def distance(other: Any) -> float:
+        pairs = zip(phased.policy.parameters, other.policy.parameters, strict=True)
+        return max(float(np.abs(a - b).max()) for a, b in pairs)
+
+    assert distance(part) < 1e-6
+    assert min(distance(more), distance(none)) > 1e-5
+
+
+@pytest.mark.parametrize("algorithm", ["td3", "ppo"])
+def test_a_risk_that_is_phased_in_is_resumed(tmp_path: Path, algorithm: str) -> None:
+    class Stopped(Exception):
+        pass
+
+    def stop(row: dict[str, Any]) -> None:
+        if row["steps"] >= 200:
+            raise Stopped
+
+    warm = {"risk_warmup": 350}
+    made(algorithm, OfReturn(1.0), **warm).learn(400, tmp_path / "whole")
+    with pytest.raises(Stopped):
+        made(algorithm, OfReturn(1.0), **warm).learn(400, tmp_path / "cut", on_row=stop)
+    made(algorithm, OfReturn(1.0), **warm).learn(400, tmp_path / "cut")
+    files = [(tmp_path / name / "policy.safetensors").read_bytes() for name in ("whole", "cut")]
+    assert files[0] == files[1]
+
+
+@pytest.mark.parametrize("wrong", [-1, 0.5, "many", None, float("nan"), True])
+def test_malformed_warmups(wrong: Any) -> None:
+    for algorithm in ("td3", "ppo"):
+        with pytest.raises(InputError, match="risk_warmup must be a whole number") as refused:
+            made(algorithm, OfReturn(1.0), risk_warmup=wrong)
+        assert "\n" not in str(refused.value)

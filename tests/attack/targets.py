@@ -242,6 +242,8 @@ def _of_environments() -> Iterator[Target]:
         "envs.RiskyZone", envs.RiskyZone, zone, threshold=_NUMBERS, bonus=_NUMBERS, below=_FLAG
     )
     yield Target("envs.EitherWay", envs.EitherWay, {"env": pendulum})
+    gamble = {"env": pendulum, "steps": 100, "toss": 60, "threshold": 0.05, "stake": 0.9}
+    yield Target("envs.LateGamble", envs.LateGamble, gamble | {"right": 0.6}, right=_NUMBERS)
 
 
 def _of_agents() -> Iterator[Target]:

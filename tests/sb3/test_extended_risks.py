@@ -124,6 +124,35 @@ def test_drawn_rewards_are_augmented_by_their_columns(algorithm: Algorithm, risk
     np.testing.assert_array_equal(model.replay_buffer.rewards[rows, 0], np.float32(env.given))
 
 
+class Ending(Echo):
+    """Episodes terminate, none is cut."""
+
+    def step(self, action: Any) -> Any:
+        seen, reward, terminated, truncated, info = super().step(action)
+        return seen, reward, terminated or truncated, False, info
+
+
+OFTEN = ("stable_baselines3.SAC", "stable_baselines3.DQN", "stable_baselines3.PPO")
+AT_RISK_0 = [
+    pytest.param(a, risk, id=f"{a}-{risk}", marks=[] if str(a) in OFTEN else [pytest.mark.slow])
+    for a in ALGORITHMS
+    for risk in ((MeanVariance(0.0), CVaR(0.3, 0.0)) if a.name == "PPO" else (MeanVariance(0.0),))
+    if a.library != "sbx"
+]
+
+
+@pytest.mark.parametrize(("algorithm", "risk"), AT_RISK_0)
+def test_at_risk_0_it_is_the_plain_class_in_the_extended_environment(
+    algorithm: Algorithm, risk: Any
+) -> None:
+    plain = algorithm.plain(ReturnSoFar(Ending(algorithm.discrete))).learn(150)
+    plugged = algorithm.plugged(OfReturn(risk), Ending(algorithm.discrete))
+    before = weights(plugged)
+    plugged.learn(150)
+    assert equal(weights(plugged), weights(plain))
+    assert not equal(weights(plugged), before)
+
+
 @each([a for a in OFF_POLICY if a.name in ("SAC", "DQN")])
 def test_a_return_ends_at_the_time_limit(algorithm: Algorithm) -> None:
     ends = {}

@@ -34,6 +34,8 @@ CheckpointDue = Callable[[], bool]
 
 _BUDGET_EPISODES = 20
 """Episodes from which the variance of the return is estimated for a variance budget."""
+_FIRST_SHARE = 1e-4
+"""The share of the risk that counts at the beginning of `risk_warmup`."""
 _TRAINING, _EVALUATION, _BUDGET = range(3)
 """Uses of random numbers, each with its own stream."""
 
@@ -176,6 +178,12 @@ class Learner(ABC, Generic[S]):
         if range_of(self.risk) is not None:
             return objectives(self.measured, of_return=self.risk.of_return)
         return {"value": self.risk.value(seen.returns)} if self.risk.of_return else {}
+
+    @property
+    def risk_share(self) -> float:
+        """The share of the risk that counts now: raised by equal factors during `risk_warmup`."""
+        warmup = getattr(self.settings, "risk_warmup", 0)
+        return float(_FIRST_SHARE ** (1.0 - self.steps / warmup)) if self.steps < warmup else 1.0
 
     def add_losses(self, losses: npt.NDArray[np.float32]) -> None:
         self._check_finite(losses)

@@ -36,7 +36,7 @@ from mvpi.agents.networks import MLP
 from mvpi.agents.settings import PPOSettings
 from mvpi.agents.stochastic_policy import Actor, Normaliser, clipped
 from mvpi.augmenter import weighed
-from mvpi.augmenter.dual_estimates import ExtendedDual
+from mvpi.augmenter.dual_estimates import ExtendedDual, phased_in
 from mvpi.augmenter.risk_warnings import Advice
 from mvpi.rollout.spaces import BoxActions, Spaces
 from mvpi.stats import variance
@@ -245,13 +245,14 @@ class PPOLearner(Learner[PPOSettings]):
             self.y = float(y.mean())
             columns = self.env.columns
             augmented = self.risk.augment_extended(rewards, y, columns.named(self._columns))
+            augmented = phased_in(rewards, augmented, self.risk_share)
             return np.asarray(augmented * columns.balance(self._columns))
         seen = self._weighed_rewards()
         self.y = self.risk.dual(*seen)
         self.advice.terminates |= bool(ends.any())
         if self.advice.due(self.steps):
             self.advice.give(self.risk, self.y, *seen)
-        return self.risk.augment(rewards, self.y)
+        return phased_in(rewards, self.risk.augment(rewards, self.y), self.risk_share)
 
     def _weighed_rewards(self) -> tuple[Array, Array | None]:
         kept, gamma = self.rollout, self.settings.occupancy_gamma

@@ -101,12 +101,20 @@ class AugmentedSettings(CommonSettings):
     return_scale: float = 1.0
     """With OfReturn: the size of a return. Below it, networks see the return so far in proportion,
     beyond it by its logarithm."""
+    risk_warmup: int = 0
+    """Steps over which the risk is raised, by equal factors from 1/10,000 of it: with OfReturn, an
+    agent that has learned little would keep its returns small; 0: all of it from the beginning."""
 
-    _before: ClassVar[dict[str, Any]] = {"occupancy": "undiscounted", "return_scale": 1.0}
+    _before: ClassVar[dict[str, Any]] = {
+        "occupancy": "undiscounted",
+        "return_scale": 1.0,
+        "risk_warmup": 0,
+    }
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self._numbers("budget_rate", "return_scale", above=0.0)
+        self._counts("risk_warmup", at_least=0)
         check_occupancy(self.occupancy)
 
     @property

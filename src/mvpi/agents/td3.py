@@ -46,7 +46,7 @@ from mvpi.agents.replay import Replay
 from mvpi.agents.settings import SATURATED, TD3Settings
 from mvpi.agents.td3_networks import Critics, Networks, initial_networks
 from mvpi.augmenter import RewardWindow
-from mvpi.augmenter.dual_estimates import ExtendedDual, augment_rows
+from mvpi.augmenter.dual_estimates import ExtendedDual, augment_rows, phased_in
 from mvpi.augmenter.risk_warnings import Advice
 
 
@@ -237,13 +237,15 @@ class TD3Learner(Learner[TD3Settings]):
         """Measure `y` on recent rewards, and augment those that were drawn."""
         reward = self.replay.layout.r
         if self.dual is not None:
-            self.y = augment_rows(rows, self.replay.layout, self.env.columns, self.dual, self.rng)
+            place = self.replay.layout, self.env.columns
+            self.y = augment_rows(rows, *place, self.dual, self.rng, self.risk_share)
             return
         seen = self.window.distribution()
         self.y = self.risk.dual(*seen)
         if self.advice.due(self.steps):
             self.advice.give(self.risk, self.y, *seen)
-        rows[..., reward] = self.risk.augment(rows[..., reward], self.y)
+        augmented = self.risk.augment(rows[..., reward], self.y)
+        rows[..., reward] = phased_in(rows[..., reward], augmented, self.risk_share)
 
     def _actor_noise(self, shape: tuple[int, ...]) -> Vector | None:
         """Noise on the actions of the actor's loss, if there is to be any."""

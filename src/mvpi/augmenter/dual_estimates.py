@@ -168,18 +168,35 @@ class ExtendedDual:
 
 
 def augment_rows(
-    rows: Vector, layout: RowLayout, columns: Columns, dual: ExtendedDual, rng: np.random.Generator
+    rows: Vector,
+    layout: RowLayout,
+    columns: Columns,
+    dual: ExtendedDual,
+    rng: np.random.Generator,
+    share: float = 1.0,
 ) -> float:
     """Augment drawn transitions in place, and write what networks see into their columns.
 
-    Risk aversions are drawn anew, the same for `s` and `next_s`. Returns the mean `y`.
+    Risk aversions are drawn anew, the same for `s` and `next_s`. `share` is that of the risk, see
+    `phased_in`. Returns the mean `y`.
     """
     s, next_s = columns.of(rows[..., layout.s]), columns.of(rows[..., layout.next_s])
     columns.redraw(rng, s, next_s)
     raw = s.astype(np.float64)
     y = dual.y(raw)
     r = rows[..., layout.r].astype(np.float64)
-    augmented = dual.risk.augment_extended(r, y, columns.named(raw))
+    augmented = phased_in(r, dual.risk.augment_extended(r, y, columns.named(raw)), share)
     rows[..., layout.r] = augmented * columns.balance(raw)
     s[...], next_s[...] = columns.encode(s), columns.encode(next_s)
     return float(y.mean())
+
+
+def phased_in(rewards: npt.ArrayLike, augmented: Array, share: float) -> Array:
+    """`(1 - w) r + w augment(r, y)`: rewards of a risk of which only the share `w` counts.
+
+    It is a measure of the same family, with the utility `(1 - w) t + w u(t)` and the same best `y`;
+    for mean-variance, the risk aversion `w lam`.
+    """
+    if share == 1.0:
+        return augmented
+    return np.asarray((1.0 - share) * np.asarray(rewards, np.float64) + share * augmented)

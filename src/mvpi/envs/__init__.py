@@ -8,6 +8,7 @@
     mvpi/Markowitz-v0        a portfolio with independent Gaussian returns, solved in closed form
     mvpi/Liquidity-v0        a saver who may lock money up in a better, riskier asset (Tamar 2012)
     mvpi/RiskyPendulum-v0    InvertedPendulum whose right half pays a little more, and noisily
+    mvpi/LateGamble-v0       InvertedPendulum with a late gamble, see `mvpi.envs.late_gamble`
     mvpi/Noisy*-v0           four MuJoCo tasks with a noisy zone, see `mvpi.envs.noisy_zone`
 
 The ids are known to Gymnasium once this module is imported. Every environment here draws all its
@@ -19,6 +20,7 @@ from __future__ import annotations
 import gymnasium as gym
 
 from mvpi.envs.extended import ExtendedObservation, ReturnSoFar
+from mvpi.envs.late_gamble import LateGamble
 from mvpi.envs.noisy_zone import EitherWay, RiskyZone
 from mvpi.envs.problems import FourState, Liquidity, Markowitz
 from mvpi.envs.task import Task
@@ -29,6 +31,7 @@ __all__ = [
     "EitherWay",
     "ExtendedObservation",
     "FourState",
+    "LateGamble",
     "Liquidity",
     "Markowitz",
     "NoisyActions",
@@ -41,6 +44,7 @@ for _public in (
     AugmentedReward,
     EitherWay,
     ExtendedObservation,
+    LateGamble,
     NoisyActions,
     ReturnSoFar,
     RiskyZone,
@@ -55,6 +59,7 @@ _ANT_OF_THE_PAPER = {"include_cfrc_ext_in_observation": False, "contact_cost_wei
 """Without contact forces, as at the time of the paper."""
 
 gym.register("mvpi/RiskyPendulum-v0", "mvpi.envs.noisy_zone:risky_pendulum")
+gym.register("mvpi/LateGamble-v0", "mvpi.envs.late_gamble:late_gamble")
 gym.register("mvpi/NoisyInvertedPendulum-v0", "mvpi.envs.noisy_zone:noisy_pendulum")
 for _name, _zone in {
     "Swimmer": {"threshold": 0.5},

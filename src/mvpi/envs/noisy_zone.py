@@ -97,19 +97,21 @@ class EitherWay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs
 
 def noisy_pendulum(**options: Any) -> Env:
     """InvertedPendulum with noise `N(0, 10^2)` on the reward where `x > 0.01`."""
-    return RiskyZone(_make("InvertedPendulum-v5", **options), threshold=0.01, std=_NOISE)
+    return RiskyZone(make_mujoco("InvertedPendulum-v5", **options), threshold=0.01, std=_NOISE)
 
 
 def noisy_walk(task: str, threshold: float, below: bool = False, **options: Any) -> Env:
     """A MuJoCo task that goes either way, with noise `N(0, 10^2)` beyond a threshold."""
     seeing = {"exclude_current_positions_from_observation": False}
-    env = EitherWay(_make(task, **seeing, **options))
+    env = EitherWay(make_mujoco(task, **seeing, **options))
     return RiskyZone(env, threshold, _NOISE, below=below)
 
 
 def risky_pendulum(**options: Any) -> Env:
     """InvertedPendulum, 500 steps; where `x > 0.01` the reward is 1.3 +- 1 instead of 1."""
-    return RiskyZone(_make("InvertedPendulum-v5", **options), threshold=0.01, std=1.0, bonus=0.3)
+    return RiskyZone(
+        make_mujoco("InvertedPendulum-v5", **options), threshold=0.01, std=1.0, bonus=0.3
+    )
 
 
 @contextmanager
@@ -125,7 +127,8 @@ def quiet_mujoco() -> Iterator[None]:
         mujoco.set_mju_user_warning(before)
 
 
-def _make(task: str, **options: Any) -> Env:
+def make_mujoco(task: str, **options: Any) -> Env:
+    """A task of 500 steps, without the messages of MuJoCo."""
     with quiet_mujoco():
         env: Env = gym.make(task, max_episode_steps=_EPISODE, disable_env_checker=True, **options)
     return env
