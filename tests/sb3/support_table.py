@@ -15,7 +15,13 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-FILES = ("test_every_algorithm.py", "test_extended_risks.py", "test_model_files.py")
+FILES = (
+    "test_every_algorithm.py",
+    "test_extended_risks.py",
+    "test_model_files.py",
+    "test_training.py",
+    "test_export.py",
+)
 PAGE = HERE.parents[1] / "docs/algorithms.md"
 BEGIN, END = "<!-- made by tests/sb3/support_table.py -->\n", "<!-- end of the table -->"
 Outcomes = Mapping[tuple[str, str], bool]

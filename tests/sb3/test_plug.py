@@ -470,12 +470,20 @@ def test_the_table_of_algorithms_is_that_of_the_tests() -> None:
     """What it says is what a run in which everything passes would write."""
     import support_table
     import test_every_algorithm as tests
+    import test_export as export
     import test_extended_risks as extended
     import test_model_files as files
+    import test_training as training
 
     columns = (
         *(tests.RISK_0, tests.UPDATE, tests.STATE, tests.SEVERAL),
-        *(extended.COLUMNS, files.NO_PICKLE, files.OTHER_RISK),
+        *(extended.COLUMNS, files.NO_PICKLE, files.OTHER_RISK, files.ATTACH),
+        *(training.RESUMED, export.EXPORT),
     )
-    everything = {(str(a), column): True for a in ALGORITHMS for column in columns}
+    everything = {
+        (str(a), column): True
+        for a in ALGORITHMS
+        for column in columns
+        if column != export.EXPORT or a.name not in export.WITHOUT
+    }
     assert support_table.on_page() == support_table.table(everything)

@@ -32,7 +32,7 @@ STEPS = 90
 RISKS: dict[str, Any] = {"plain": None, "range": OfReturn(RiskRange(0.5, 2.0)), "cvar": CVaR(0.3)}
 BY_NAME = {str(a): a for a in ALGORITHMS}
 SAC_, PPO_ = BY_NAME["stable_baselines3.SAC"], BY_NAME["stable_baselines3.PPO"]
-RESUMED = "bits equal after `load_training` in a new process"
+RESUMED = "bits equal after resume in a new process"
 QUICK = ("stable_baselines3.SAC", "stable_baselines3.PPO")
 """One of each kind: the others are slow."""
 

@@ -101,9 +101,7 @@ def _actions(space: gym.Space[Any]) -> BoxActions | Choices:
     kind: Any = space.dtype
     if kind.kind != "f":
         raise InputError(f"a policy file acts in a box of floats, got {space}")
-    widest = np.finfo(kind)
-    low, high = (np.clip(b, widest.min, widest.max).astype(kind) for b in (space.low, space.high))
-    return BoxActions(low, high)
+    return BoxActions(space.low, space.high)
 
 
 def _scaling(model: Any) -> Scaling | None:
@@ -179,6 +177,8 @@ def _environment(model: Any) -> dict[str, Any]:
     try:
         spec = model.get_env().get_attr("spec")[0]
         plain = {w.name for w in spec.additional_wrappers} <= {"Monitor", "ExtendedObservation"}
-        return {"id": spec.id} if plain and not spec.kwargs else {}
-    except (AttributeError, NotImplementedError, IndexError, TypeError):
+        usual = {"render_mode": None, **gym.spec(spec.id).kwargs}
+        same = {**usual, **spec.kwargs, "render_mode": None} == usual
+        return {"id": spec.id} if plain and same else {}
+    except (AttributeError, NotImplementedError, IndexError, TypeError, gym.error.Error):
         return {}

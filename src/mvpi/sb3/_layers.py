@@ -114,9 +114,7 @@ def activation_of(module: Any) -> str:
     """The name of an activation of torch."""
     for name, usual in _USUAL.items():
         if getattr(module, name, usual) != usual:
-            raise InputError(
-                f"this policy has {module}, a policy file knows it with {name}={usual}"
-            )
+            raise InputError(f"a policy file knows {module} with {name}={usual} alone")
     return _TORCH[type(module)]
 
 
