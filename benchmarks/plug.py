@@ -135,6 +135,8 @@ class Config:
     """Measures the cost of the plug, or what algorithms reach with it."""
 
     parts: tuple[Part, ...] = ("cost",)
+    names: tuple[str, ...] = ()
+    """Algorithms, such as sbx.SAC; all if left out."""
     out: Path = Path("out/plug.csv")
     """Where rows are written, and read from to continue."""
     rounds: int = 3
@@ -245,10 +247,12 @@ def missing(config: Config) -> list[tuple[str, str, float, int]]:
     done = {(row.part, row.name, row.risk, row.seed) for row in read_rows(config.out, Row)}
     wanted: list[tuple[str, str, float, int]] = []
     if "cost" in config.parts:
-        wanted += [("cost", name, 0.0, i) for i, name in product(range(config.rounds), COSTS)]
+        names = [name for name in COSTS if name in (config.names or COSTS)]
+        wanted += [("cost", name, 0.0, i) for i, name in product(range(config.rounds), names)]
     if "portfolio" in config.parts:
-        names, risks = map(str, CONTESTANTS), (0.0, LAM)
-        wanted += [("portfolio", *key) for key in product(names, risks, range(config.seeds))]
+        there = [str(c) for c in CONTESTANTS if str(c) in config.names or not config.names]
+        keys = product(there, (0.0, LAM), range(config.seeds))
+        wanted += [("portfolio", *key) for key in keys]
     return [key for key in wanted if key not in done]
 
 
@@ -258,6 +262,8 @@ def cost_table(rows: list[Row]) -> Table:
         table.add_column(column, justify="right" if column == "least" else "left")
     for name in COSTS:
         there = [row.value for row in rows if (row.part, row.name) == ("cost", name)]
+        if not there:
+            continue
         table.add_row(name, f"{min(there):.3f}", " ".join(f"{value:.3f}" for value in there))
     return table
 

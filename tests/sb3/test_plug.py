@@ -466,6 +466,16 @@ def test_augmented_reward_is_a_wrapper() -> None:
 # The table of supported algorithms.
 
 
+def test_a_part_of_the_table_of_algorithms() -> None:
+    import support_table
+
+    page = support_table.table({("a", "x"): True, ("a", "old"): True, ("b", "x"): False})
+    known = [("a", "x"), ("a", "y"), ("b", "x"), ("b", "y")]
+    ran = {("b", "x"): True, ("a", "y"): False}
+    new = support_table.table(support_table.merged(ran, known, page))
+    assert new.splitlines()[2:] == ["| a | yes | no |", "| b | yes | - |"]
+
+
 def test_the_table_of_algorithms_is_that_of_the_tests() -> None:
     """What it says is what a run in which everything passes would write."""
     import support_table
