@@ -1,6 +1,7 @@
 """`mvpi.rllib.risk_averse`: what it costs, and what SAC and PPO reach with it.
 
     python benchmarks/rllib.py                        cost
+    python benchmarks/rllib.py --parts connector
     python benchmarks/rllib.py --parts portfolio      SAC and PPO on a Markowitz portfolio
 
     cost        time of training steps with the plug over that of the plain algorithm, at risk 0 and
@@ -8,6 +9,7 @@
                 They take turns, both with their actors alive all the time
     processor   written beside it: the same ratio of the processor time of the driver's thread,
                 which samples, draws and learns; other work on the machine changes it less
+    connector   processor time of augmenting 256 transitions that a buffer of RLlib drew, in ms
     portfolio   the exact objective, mean - 2 variance, of the final policy at risk 0 and at risk 2
 
 Rows go to a CSV file as they are measured; those that are there already are not measured again.
@@ -31,15 +33,19 @@ from ray.rllib.algorithms.dqn import DQNConfig
 from ray.rllib.algorithms.impala import IMPALAConfig
 from ray.rllib.algorithms.ppo import PPOConfig
 from ray.rllib.algorithms.sac import SACConfig
+from ray.rllib.env.single_agent_episode import SingleAgentEpisode
+from ray.rllib.utils.replay_buffers.episode_replay_buffer import EpisodeReplayBuffer
 from ray.tune.registry import register_env
 from rich.console import Console
 from rich.table import Table
 from rows import append_rows, read_rows
 
+from mvpi import MeanVariance
 from mvpi.envs import Markowitz
 from mvpi.rllib import risk_averse
+from mvpi.rllib._connector import AugmentRewards
 
-Part = Literal["cost", "portfolio"]
+Part = Literal["cost", "connector", "portfolio"]
 COST, PROCESSOR = "cost", "processor"
 LAM = 2.0
 BOUND = 0.5
@@ -123,6 +129,31 @@ def cost(name: str, turns: int, steps: int) -> tuple[float, float]:
     return float(by_clock), float(by_processor)
 
 
+def connector(*, drawn_anew: bool) -> float:
+    """Milliseconds for a batch of SAC, the least of several rounds; without or with copies."""
+    buffer = EpisodeReplayBuffer(capacity=10_000)
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        shown, done = rng.normal(size=(101, 3)), rng.normal(size=(100, 1))
+        episode = SingleAgentEpisode(
+            observations=list(shown.astype(np.float32)),
+            actions=list(done.astype(np.float32)),
+            rewards=rng.normal(size=100).tolist(),
+            terminated=True,
+            len_lookback_buffer=0,
+        )
+        buffer.add(episode.to_numpy())
+    ours = AugmentRewards()
+    ours.use(MeanVariance(1.0), 0.3, drawn_anew=drawn_anew)
+    seconds = []
+    for _ in range(100):
+        drawn = buffer.sample(256, n_step=1, gamma=0.99, sample_episodes=True)
+        start = time.thread_time()
+        ours(rl_module=None, batch={}, episodes=drawn, shared_data={})
+        seconds.append(time.thread_time() - start)
+    return 1e3 * min(seconds)
+
+
 def portfolio(name: str, risk: float, seed: int) -> float:
     """The exact objective of the policy that was learned."""
     config: Any
@@ -179,7 +210,9 @@ def predicted(module: Any) -> Any:
 
 def measure(part: str, name: str, risk: float, seed: int, config: Config) -> list[Row]:
     start = time.perf_counter()
-    if part == COST:
+    if part == "connector":
+        values = {part: connector(drawn_anew=name == "drawn anew")}
+    elif part == COST:
         values = dict(zip((COST, PROCESSOR), cost(name, config.turns, config.steps), strict=True))
     else:
         values = {part: portfolio(name, risk, seed)}
@@ -194,6 +227,8 @@ def missing(config: Config) -> list[tuple[str, str, float, int]]:
     if "cost" in config.parts:
         names = config.names or COSTS
         wanted += [("cost", name, 0.0, i) for i, name in product(range(config.rounds), names)]
+    if "connector" in config.parts:
+        wanted += [("connector", name, 1.0, 0) for name in ("copies", "drawn anew")]
     if "portfolio" in config.parts:
         keys = product(config.names or ("PPO", "SAC"), config.risks, range(config.seeds))
         wanted += [("portfolio", *key) for key in keys]
