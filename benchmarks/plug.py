@@ -6,6 +6,8 @@
     cost        time of training with the plug over that of the plain class, at risk 0: both then
                 behave alike, while all that the plug does is done. They live in one process,
                 bound to one core, and take turns every few hundred steps
+    processor   written beside it: the same ratio of processor times, which other work on the
+                machine changes less
     portfolio   the exact objective, mean - 2 variance, of the final policy at risk 0 and at risk 2;
                 DQN and QR-DQN choose among 25 portfolios
 
@@ -135,6 +137,8 @@ class Config:
     """Measures the cost of the plug, or what algorithms reach with it."""
 
     parts: tuple[Part, ...] = ("cost",)
+    names: tuple[str, ...] = ()
+    """Algorithms, such as sbx.SAC; all if left out."""
     out: Path = Path("out/plug.csv")
     """Where rows are written, and read from to continue."""
     rounds: int = 3
@@ -146,10 +150,11 @@ class Config:
     """Steps of training on the portfolio."""
 
 
-def cost(name: str, turns: int) -> float:
+def cost(name: str, turns: int) -> tuple[float, float]:
     """The time of the plugged model over that of the plain one: the median over pairs of turns.
 
-    Each model has the global generators to itself, so that both do the very same steps.
+    By the clock, and by the processor time of this process. Each model has the global generators
+    to itself, so that both do the very same steps.
     """
     task, settings, steps = COSTS[name]
     library, algorithm = name.rsplit(".", 1)
@@ -163,15 +168,16 @@ def cost(name: str, turns: int) -> float:
         chance.append(generators())
     ratios = []
     for turn in range(turns):
-        seconds = [0.0, 0.0]
+        seconds = np.zeros((2, 2))
         for i in (0, 1) if turn % 2 else (1, 0):
             set_generators(chance[i])
-            start = time.perf_counter()
+            start = np.array([time.perf_counter(), time.process_time()])
             models[i].learn(steps, reset_num_timesteps=False)
-            seconds[i] = time.perf_counter() - start
+            seconds[i] = [time.perf_counter(), time.process_time()] - start
             chance[i] = generators()
         ratios.append(seconds[1] / seconds[0])
-    return float(np.median(ratios))
+    by_clock, by_processor = np.median(ratios, axis=0)
+    return float(by_clock), float(by_processor)
 
 
 def generators() -> tuple[Any, ...]:
@@ -229,15 +235,17 @@ def best_value(discrete: bool) -> float:
     return max(problem.value(env.action(i), LAM) for i in range(BINS**2))
 
 
-def measure(part: str, name: str, risk: float, seed: int, config: Config) -> Row:
+def measure(part: str, name: str, risk: float, seed: int, config: Config) -> list[Row]:
     start = time.perf_counter()
     if part == "cost":
-        job = partial(cost, name, config.turns)
+        both = in_process(chosen("one"), partial(cost, name, config.turns))
+        values = dict(zip(("cost", "processor"), both, strict=True))
     else:
         contestant = next(c for c in CONTESTANTS if str(c) == name)
         job = partial(portfolio, contestant, risk, seed, config.steps)
-    value = in_process(chosen("one"), job)
-    return Row(part, name, risk, seed, value, round(time.perf_counter() - start, 1))
+        values = {part: in_process(chosen("one"), job)}
+    seconds = round(time.perf_counter() - start, 1)
+    return [Row(p, name, risk, seed, value, seconds) for p, value in values.items()]
 
 
 def missing(config: Config) -> list[tuple[str, str, float, int]]:
@@ -245,10 +253,12 @@ def missing(config: Config) -> list[tuple[str, str, float, int]]:
     done = {(row.part, row.name, row.risk, row.seed) for row in read_rows(config.out, Row)}
     wanted: list[tuple[str, str, float, int]] = []
     if "cost" in config.parts:
-        wanted += [("cost", name, 0.0, i) for i, name in product(range(config.rounds), COSTS)]
+        names = [name for name in COSTS if name in (config.names or COSTS)]
+        wanted += [("cost", name, 0.0, i) for i, name in product(range(config.rounds), names)]
     if "portfolio" in config.parts:
-        names, risks = map(str, CONTESTANTS), (0.0, LAM)
-        wanted += [("portfolio", *key) for key in product(names, risks, range(config.seeds))]
+        there = [str(c) for c in CONTESTANTS if str(c) in config.names or not config.names]
+        keys = product(there, (0.0, LAM), range(config.seeds))
+        wanted += [("portfolio", *key) for key in keys]
     return [key for key in wanted if key not in done]
 
 
@@ -256,9 +266,11 @@ def cost_table(rows: list[Row]) -> Table:
     table = Table(title="Time with the plug / without it: median of turns, least of the rounds")
     for column in ("", "least", "all rounds"):
         table.add_column(column, justify="right" if column == "least" else "left")
-    for name in COSTS:
-        there = [row.value for row in rows if (row.part, row.name) == ("cost", name)]
-        table.add_row(name, f"{min(there):.3f}", " ".join(f"{value:.3f}" for value in there))
+    for part, name in product(("cost", "processor"), COSTS):
+        there = [row.value for row in rows if (row.part, row.name) == (part, name)]
+        if there:
+            every = " ".join(f"{value:.3f}" for value in there)
+            table.add_row(f"{part} {name}", f"{min(there):.3f}", every)
     return table
 
 
@@ -280,7 +292,7 @@ def portfolio_table(rows: list[Row]) -> Table:
 
 def main(config: Config) -> None:
     for key in missing(config):
-        append_rows(config.out, [measure(*key, config)])
+        append_rows(config.out, measure(*key, config))
     rows, console = read_rows(config.out, Row), Console()
     if "cost" in config.parts:
         console.print(cost_table(rows))

@@ -1,11 +1,15 @@
 """`mvpi.rllib.risk_averse`: what it costs, and what SAC and PPO reach with it.
 
     python benchmarks/rllib.py                        cost
+    python benchmarks/rllib.py --parts connector
     python benchmarks/rllib.py --parts portfolio      SAC and PPO on a Markowitz portfolio
 
     cost        time of training steps with the plug over that of the plain algorithm, at risk 0 and
                 with two env runners: both then behave alike, while all that the plug does is done.
                 They take turns, both with their actors alive all the time
+    processor   written beside it: the same ratio of the processor time of the driver's thread,
+                which samples, draws and learns; other work on the machine changes it less
+    connector   processor time of augmenting 256 transitions that a buffer of RLlib drew, in ms
     portfolio   the exact objective, mean - 2 variance, of the final policy at risk 0 and at risk 2
 
 Rows go to a CSV file as they are measured; those that are there already are not measured again.
@@ -29,15 +33,20 @@ from ray.rllib.algorithms.dqn import DQNConfig
 from ray.rllib.algorithms.impala import IMPALAConfig
 from ray.rllib.algorithms.ppo import PPOConfig
 from ray.rllib.algorithms.sac import SACConfig
+from ray.rllib.env.single_agent_episode import SingleAgentEpisode
+from ray.rllib.utils.replay_buffers.episode_replay_buffer import EpisodeReplayBuffer
 from ray.tune.registry import register_env
 from rich.console import Console
 from rich.table import Table
 from rows import append_rows, read_rows
 
+from mvpi import MeanVariance
 from mvpi.envs import Markowitz
 from mvpi.rllib import risk_averse
+from mvpi.rllib._connector import AugmentRewards
 
-Part = Literal["cost", "portfolio"]
+Part = Literal["cost", "connector", "portfolio"]
+COST, PROCESSOR = "cost", "processor"
 LAM = 2.0
 BOUND = 0.5
 NET = {"fcnet_hiddens": [64], "fcnet_activation": "relu"}
@@ -68,6 +77,8 @@ class Config:
     """Repetitions of a measurement of cost."""
     turns: int = 20
     """Turns of each algorithm in one of them."""
+    steps: int = 20
+    """Training steps of a turn; one for PPO, whose steps are long."""
     seeds: int = 2
     risks: tuple[float, ...] = (0.0, LAM)
 
@@ -89,29 +100,58 @@ COSTS: dict[str, Any] = {
 """RLlib's defaults otherwise."""
 
 
-def cost(name: str, turns: int) -> float:
-    """The time of the plugged algorithm over that of the plain one: median over pairs of turns."""
+def cost(name: str, turns: int, steps: int) -> tuple[float, float]:
+    """The time of the plugged algorithm over that of the plain one: median over pairs of turns.
+
+    By the clock, and by the processor time of this thread.
+    """
     plain = COSTS[name].copy(copy_frozen=False).debugging(seed=0)
     plain.env_runners(num_env_runners=2)
     if name in {"DQN", "SAC"}:
         plain.training(num_steps_sampled_before_learning_starts=200)
     algorithms = [plain.build_algo(), risk_averse(plain, risk=0.0).build_algo()]
-    steps = 1 if name == "PPO" else 20
+    steps = 1 if name == "PPO" else steps
     for algorithm in algorithms:
-        for _ in range(200 if name in {"DQN", "SAC"} else steps):
+        for _ in range(130 if name in {"DQN", "SAC"} else steps):
             algorithm.training_step()
     ratios = []
     for turn in range(turns):
-        seconds = [0.0, 0.0]
+        seconds = np.zeros((2, 2))
         for i in (0, 1) if turn % 2 else (1, 0):
-            start = time.perf_counter()
+            start = np.array([time.perf_counter(), time.thread_time()])
             for _ in range(steps):
                 algorithms[i].training_step()
-            seconds[i] = time.perf_counter() - start
+            seconds[i] = [time.perf_counter(), time.thread_time()] - start
         ratios.append(seconds[1] / seconds[0])
     for algorithm in algorithms:
         algorithm.stop()
-    return float(np.median(ratios))
+    by_clock, by_processor = np.median(ratios, axis=0)
+    return float(by_clock), float(by_processor)
+
+
+def connector(*, drawn_anew: bool) -> float:
+    """Milliseconds for a batch of SAC, the least of several rounds; without or with copies."""
+    buffer = EpisodeReplayBuffer(capacity=10_000)
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        shown, done = rng.normal(size=(101, 3)), rng.normal(size=(100, 1))
+        episode = SingleAgentEpisode(
+            observations=list(shown.astype(np.float32)),
+            actions=list(done.astype(np.float32)),
+            rewards=rng.normal(size=100).tolist(),
+            terminated=True,
+            len_lookback_buffer=0,
+        )
+        buffer.add(episode.to_numpy())
+    ours = AugmentRewards()
+    ours.use(MeanVariance(1.0), 0.3, drawn_anew=drawn_anew)
+    seconds = []
+    for _ in range(100):
+        drawn = buffer.sample(256, n_step=1, gamma=0.99, sample_episodes=True)
+        start = time.thread_time()
+        ours(rl_module=None, batch={}, episodes=drawn, shared_data={})
+        seconds.append(time.thread_time() - start)
+    return 1e3 * min(seconds)
 
 
 def portfolio(name: str, risk: float, seed: int) -> float:
@@ -168,10 +208,16 @@ def predicted(module: Any) -> Any:
     return distribution.to_deterministic().sample().numpy()[0]
 
 
-def measure(part: str, name: str, risk: float, seed: int, config: Config) -> Row:
+def measure(part: str, name: str, risk: float, seed: int, config: Config) -> list[Row]:
     start = time.perf_counter()
-    value = cost(name, config.turns) if part == "cost" else portfolio(name, risk, seed)
-    return Row(part, name, risk, seed, round(value, 6), round(time.perf_counter() - start, 1))
+    if part == "connector":
+        values = {part: connector(drawn_anew=name == "drawn anew")}
+    elif part == COST:
+        values = dict(zip((COST, PROCESSOR), cost(name, config.turns, config.steps), strict=True))
+    else:
+        values = {part: portfolio(name, risk, seed)}
+    seconds = round(time.perf_counter() - start, 1)
+    return [Row(p, name, risk, seed, round(v, 6), seconds) for p, v in values.items()]
 
 
 def missing(config: Config) -> list[tuple[str, str, float, int]]:
@@ -181,6 +227,8 @@ def missing(config: Config) -> list[tuple[str, str, float, int]]:
     if "cost" in config.parts:
         names = config.names or COSTS
         wanted += [("cost", name, 0.0, i) for i, name in product(range(config.rounds), names)]
+    if "connector" in config.parts:
+        wanted += [("connector", name, 1.0, 0) for name in ("copies", "drawn anew")]
     if "portfolio" in config.parts:
         keys = product(config.names or ("PPO", "SAC"), config.risks, range(config.seeds))
         wanted += [("portfolio", *key) for key in keys]
@@ -202,7 +250,7 @@ def main(config: Config) -> None:
     warnings.simplefilter("ignore")
     ray.init(num_cpus=8, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     for key in missing(config):
-        append_rows(config.out, [measure(*key, config)])
+        append_rows(config.out, measure(*key, config))
     show(read_rows(config.out, Row), Console())
 
 

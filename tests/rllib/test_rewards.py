@@ -10,10 +10,13 @@ import pytest
 from helpers.rllib_problems import Gamble, Portfolio, Seen, dqn, ppo, sac, watching
 from ray.rllib.connectors.learner import AddOneTsToEpisodesAndTruncate
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
+from ray.rllib.utils.replay_buffers.episode_replay_buffer import EpisodeReplayBuffer
+from ray.rllib.utils.replay_buffers.prioritized_episode_buffer import PrioritizedEpisodeReplayBuffer
 
 import mvpi
 from mvpi.rllib import augmenter_of, risk_averse
 from mvpi.rllib._connector import AugmentRewards
+from mvpi.rllib._replay import draws_new_episodes
 from mvpi.rllib._runner import sampled
 
 
@@ -97,6 +100,44 @@ def test_too_large_for_float32() -> None:
     ours.use(mvpi.MeanVariance(1.0), 0.0)
     with pytest.raises(mvpi.InputError, match=r"beyond what float32 can hold"):
         ours(rl_module=None, batch={}, episodes=[chunk([1e30])], shared_data={})
+
+
+def given(episodes: list[Any], *, drawn_anew: bool) -> list[Any]:
+    """Rewards of drawn episodes as learners are given them."""
+    ours = AugmentRewards()
+    ours.use(mvpi.CVaR(0.3), 0.4, drawn_anew=drawn_anew)
+    ours(rl_module=None, batch={}, episodes=episodes, shared_data={})
+    return [float(episode.get_rewards(0)) for episode in episodes]
+
+
+@pytest.mark.parametrize("kind", [EpisodeReplayBuffer, PrioritizedEpisodeReplayBuffer])
+def test_what_is_drawn_is_augmented_without_copies(kind: Any) -> None:
+    """The same numbers as by copies, and what the buffer holds stays raw."""
+    raw = np.random.default_rng(0).normal(size=(6, 5))
+    draws = []
+    for drawn_anew in (False, True):
+        buffer = kind(capacity=100)
+        buffer.rng = np.random.default_rng(1)
+        buffer.add([chunk(rewards, terminated=True) for rewards in raw.tolist()])
+        assert draws_new_episodes(buffer)
+        new = []
+        for _ in range(3):
+            drawn = buffer.sample(50, n_step=1, gamma=0.9, sample_episodes=True)
+            before = [float(episode.get_rewards(0)) for episode in drawn]
+            new.append(given(drawn, drawn_anew=drawn_anew))
+            np.testing.assert_array_equal(new[-1], mvpi.CVaR(0.3).augment(before, 0.4))
+        draws.append(new)
+        stored = [episode.get_rewards() for episode in buffer.episodes]
+        np.testing.assert_array_equal(stored, raw)
+    assert draws[0] == draws[1]
+
+
+def test_buffers_of_the_user_are_not_trusted() -> None:
+    class Own(EpisodeReplayBuffer):
+        """May return what it holds."""
+
+    assert not draws_new_episodes(Own())
+    assert not draws_new_episodes(None)
 
 
 # ---- whole algorithms -----------------------------------------------------------------------

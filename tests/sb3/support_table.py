@@ -1,21 +1,28 @@
 """Writes the table of supported algorithms, docs/algorithms.md, from the tests that passed.
 
-    python tests/sb3/support_table.py
+    python tests/sb3/support_table.py             all of it: long
+    python tests/sb3/support_table.py -k sbx      some, with options of pytest
 
 runs the tests in `FILES`. A cell is `yes` when all tests of its column passed for the
-algorithm, `-` when there was none, `no` otherwise.
+algorithm, `-` when there is none, `no` otherwise. Cells whose tests were not run stay as they are.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
 HERE = Path(__file__).parent
-FILES = ("test_every_algorithm.py", "test_extended_risks.py", "test_model_files.py")
+FILES = (
+    "test_every_algorithm.py",
+    "test_extended_risks.py",
+    "test_model_files.py",
+    "test_training.py",
+    "test_export.py",
+)
 PAGE = HERE.parents[1] / "docs/algorithms.md"
 BEGIN, END = "<!-- made by tests/sb3/support_table.py -->\n", "<!-- end of the table -->"
 Outcomes = Mapping[tuple[str, str], bool]
@@ -29,6 +36,7 @@ class Watcher:
         self.keys: dict[str, tuple[str, str]] = {}
         self.outcomes: dict[tuple[str, str], bool] = {}
 
+    @pytest.hookimpl(tryfirst=True)  # before `-k` and `-m` leave some out
     def pytest_collection_modifyitems(self, items: list[pytest.Function]) -> None:
         for item in items:
             mark = item.get_closest_marker("supports")
@@ -53,6 +61,19 @@ def table(outcomes: Outcomes) -> str:
     return "\n".join(lines) + "\n"
 
 
+def merged(ran: Outcomes, known: Collection[tuple[str, str]], page: str) -> Outcomes:
+    """What ran, and for all else that is known what the table on the page says."""
+    header, _, *rows = (line.strip("| ").split(" | ") for line in page.splitlines())
+    there = {
+        (row[0], column): cell == "yes"
+        for row in rows
+        for column, cell in zip(header[1:], row[1:], strict=True)
+        if cell != "-"
+    }
+    both = {**there, **ran}
+    return {key: both[key] for key in known if key in both}
+
+
 def on_page() -> str:
     """The table that the page has now."""
     return _around()[1]
@@ -65,15 +86,17 @@ def _around() -> tuple[str, str, str]:
     return before + BEGIN, there, END + rest
 
 
-def main() -> int:
+def main(options: Sequence[str]) -> int:
     watcher = Watcher()
     code = pytest.main(
-        [*(str(HERE / name) for name in FILES), "-q", "-p", "no:randomly", "-m", ""], [watcher]
+        [*(str(HERE / name) for name in FILES), "-q", "-p", "no:randomly", "-m", "", *options],
+        [watcher],
     )
-    before, _, after = _around()
-    PAGE.write_text(before + table(watcher.outcomes) + after)
+    before, there, after = _around()
+    known = dict.fromkeys(watcher.keys.values())
+    PAGE.write_text(before + table(merged(watcher.outcomes, known, there)) + after)
     return int(code)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

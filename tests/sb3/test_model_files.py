@@ -32,7 +32,8 @@ both = pytest.mark.parametrize("algorithm", [SAC_, PPO_], ids=str)
 OLD = Path(__file__).parent / "pickled_plug"
 every_algorithm = each(ALGORITHMS)
 NO_PICKLE = "no pickle of ours in a model file"
-OTHER_RISK = "`load(risk=)` and `attach`"
+OTHER_RISK = "`load(risk=)`"
+ATTACH = "`attach`"
 
 
 def data_of(path: Path) -> dict[str, Any]:
@@ -99,7 +100,7 @@ def test_another_risk(algorithm: Algorithm, tmp_path: Path) -> None:
 
 
 @every_algorithm
-@pytest.mark.supports(OTHER_RISK)
+@pytest.mark.supports(ATTACH)
 def test_a_plain_model_made_risk_averse(algorithm: Algorithm) -> None:
     made = algorithm.plugged(RISK)
     made.learn(128)
@@ -229,7 +230,19 @@ def test_a_risk_averse_buffer_in_a_plain_model(tmp_path: Path) -> None:
     plain.load_replay_buffer(tmp_path / "averse.pkl")
     with pytest.raises(InputError, match=r"that of a risk-averse model .*attach\(model, risk="):
         plain.learn(10)
+    with pytest.raises(InputError, match="that of a risk-averse model"):
+        plain.train(1, 16)
     attach(plain, risk=RISK).learn(10)
+
+
+def test_a_buffer_of_risk_0_is_a_plain_one(tmp_path: Path) -> None:
+    model = SAC_.plugged(0.0).learn(60)
+    model.save_replay_buffer(tmp_path / "neutral.pkl")
+    plain = SAC_.plain()
+    plain.load_replay_buffer(tmp_path / "neutral.pkl")
+    rewards = plain.replay_buffer.rewards
+    assert np.isin(plain.replay_buffer.sample(50).rewards, rewards[:60]).all()
+    plain.learn(10)
 
 
 def test_keywords_are_spelt_right(tmp_path: Path) -> None:

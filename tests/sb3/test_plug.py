@@ -466,16 +466,34 @@ def test_augmented_reward_is_a_wrapper() -> None:
 # The table of supported algorithms.
 
 
+def test_a_part_of_the_table_of_algorithms() -> None:
+    from sb3 import support_table
+
+    page = support_table.table({("a", "x"): True, ("a", "old"): True, ("b", "x"): False})
+    known = [("a", "x"), ("a", "y"), ("b", "x"), ("b", "y")]
+    ran = {("b", "x"): True, ("a", "y"): False}
+    new = support_table.table(support_table.merged(ran, known, page))
+    assert new.splitlines()[2:] == ["| a | yes | no |", "| b | yes | - |"]
+
+
 def test_the_table_of_algorithms_is_that_of_the_tests() -> None:
     """What it says is what a run in which everything passes would write."""
     from sb3 import support_table
     from sb3 import test_every_algorithm as tests
+    from sb3 import test_export as export
     from sb3 import test_extended_risks as extended
     from sb3 import test_model_files as files
+    from sb3 import test_training as training
 
     columns = (
         *(tests.RISK_0, tests.UPDATE, tests.STATE, tests.SEVERAL),
-        *(extended.COLUMNS, files.NO_PICKLE, files.OTHER_RISK),
+        *(extended.COLUMNS, files.NO_PICKLE, files.OTHER_RISK, files.ATTACH),
+        *(training.RESUMED, export.EXPORT),
     )
-    everything = {(str(a), column): True for a in ALGORITHMS for column in columns}
+    everything = {
+        (str(a), column): True
+        for a in ALGORITHMS
+        for column in columns
+        if column != export.EXPORT or a.name not in export.WITHOUT
+    }
     assert support_table.on_page() == support_table.table(everything)

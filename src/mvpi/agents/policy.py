@@ -16,18 +16,19 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from mvpi._checks import plain_array, real_array
+from mvpi._checks import check_number, plain_array, real_array
 from mvpi._storage.arrays import Arrays, read_arrays, take, write_arrays
 from mvpi._types import Vector
+from mvpi.agents.activations import ACTIVATIONS
+from mvpi.agents.policy_record import columns_in, layer_sizes_in, spaces_in
 from mvpi.augmenter.columns import NO_COLUMNS, Columns
 from mvpi.errors import InputError
 from mvpi.risk import RETURN_SO_FAR, RISK_AVERSION
-from mvpi.rollout.spaces import BoxActions, Choices, FlatObservations, Spaces, States
+from mvpi.rollout.spaces import BoxActions, Spaces, States
 
 KIND = "policy"
-_FARTHEST = np.float32(10.0)
-"""Scaled observations are clipped here."""
-_MOST_LAYERS = 100
+_FARTHEST = 10.0
+"""Scaled observations are clipped here, if nothing else is said."""
 _WIDEST = np.float32(80.0)
 """Bound on the logarithm of a standard deviation: far beyond any box, without overflow."""
 
@@ -144,7 +145,8 @@ class Policy(ABC):
             arrays |= {f"weight.{i}": weight, f"bias.{i}": bias}
         sizes = [len(self.weights[0]), *(b.size for b in self.biases)]
         columns = {"columns": self.columns.record()} if self.columns.size else {}
-        facts = {"head": self.head, "sizes": sizes, **columns, **spaces, **record}
+        own = self._own_facts()
+        facts = {"head": self.head, "sizes": sizes, **own, **columns, **spaces, **record}
         return write_arrays(path, KIND, arrays, facts)
 
     @staticmethod
@@ -154,20 +156,15 @@ class Policy(ABC):
         head = record.setdefault("head", Deterministic.head)
         if not isinstance(head, str) or head not in HEADS:
             raise InputError(f"{path} holds a policy of the unknown kind {str(head)[:80]!r}")
-        sizes = record.get("sizes")
-        if (
-            not isinstance(sizes, list)
-            or not 2 <= len(sizes) <= _MOST_LAYERS
-            or not all(type(n) is int and n > 0 for n in sizes)
-        ):
-            raise InputError(f"{path} is damaged: the sizes of its layers are missing or wrong")
-        columns = _columns_in(record, path)
-        spaces = _spaces_in(arrays, record, [sizes[0] - columns.size, *sizes[1:]], path)
+        kind = HEADS[head]
+        sizes = layer_sizes_in(record, path)
+        columns = columns_in(record, path)
+        inner = [sizes[0] - columns.size, *sizes[1:]]
+        spaces = spaces_in(arrays, record, inner, path, chooses=kind._chooses(record))
         shapes = list(pairwise(sizes))
         weights = (take(arrays, f"weight.{i}", shape, path) for i, shape in enumerate(shapes))
         biases = (take(arrays, f"bias.{i}", shape[1:], path) for i, shape in enumerate(shapes))
-        kind = HEADS[head]
-        own = kind._own_fields(spaces, arrays, path, sizes[0])
+        own = kind._own_fields(spaces, arrays, record, path, sizes[0])
         policy = kind(spaces, tuple(weights), tuple(biases), columns=columns, **own)
         if any(p.dtype != np.float32 for p in policy.parameters):
             raise InputError(f"{path} is damaged: its weights are not float32")
@@ -177,11 +174,23 @@ class Policy(ABC):
         """Arrays to store beside weights and biases."""
         return {}
 
-    @classmethod
-    def _own_fields(cls, spaces: Spaces, arrays: Arrays, path: Path, seen: int) -> dict[str, Any]:
-        """Fields beside weights and biases, from the stored arrays of `seen` inputs."""
-        del spaces, arrays, path, seen
+    def _own_facts(self) -> dict[str, Any]:
+        """What the record says of this kind of policy alone."""
         return {}
+
+    @classmethod
+    def _own_fields(
+        cls, spaces: Spaces, arrays: Arrays, record: dict[str, Any], path: Path, seen: int
+    ) -> dict[str, Any]:
+        """Fields beside weights and biases, from what is stored of `seen` inputs."""
+        del spaces, arrays, record, path, seen
+        return {}
+
+    @classmethod
+    def _chooses(cls, record: dict[str, Any]) -> bool:
+        """Whether the policy of a record chooses among finitely many actions."""
+        del record
+        return False
 
 
 class Deterministic(Policy):
@@ -209,19 +218,64 @@ class Scaling:
 
     mean: Vector
     scale: Vector
+    farthest: float = _FARTHEST
 
     def __call__(self, x: Vector) -> Vector:
         with np.errstate(over="ignore"):
             x = (x - self.mean) / self.scale
-        np.maximum(x, -_FARTHEST, out=x)
-        return np.minimum(x, _FARTHEST, out=x)
+        farthest = np.float32(self.farthest)
+        np.maximum(x, -farthest, out=x)
+        return np.minimum(x, farthest, out=x)
 
 
 @dataclass(frozen=True, eq=False)
-class Stochastic(Policy):
-    """A network with tanh units, on observations that may be scaled first."""
+class Scaled(Policy):
+    """A network on observations that may be scaled first."""
 
     scaling: Scaling | None
+
+    def _scaled(self, x: Vector) -> Vector:
+        return x if self.scaling is None else self.scaling(x)
+
+    def _first_layer_input(self, x: Vector, place: int) -> Vector:
+        if self.scaling is None:
+            return x
+        one = replace(self.scaling, mean=self.scaling.mean[place], scale=self.scaling.scale[place])
+        return one(x)
+
+    def _without(self, place: int) -> dict[str, Any]:
+        if self.scaling is None:
+            return {}
+        mean, scale = (np.delete(v, place) for v in (self.scaling.mean, self.scaling.scale))
+        return {"scaling": replace(self.scaling, mean=mean, scale=scale)}
+
+    def _own_arrays(self) -> Arrays:
+        if self.scaling is None:
+            return {}
+        return {"mean": self.scaling.mean, "scale": self.scaling.scale}
+
+    def _own_facts(self) -> dict[str, Any]:
+        if self.scaling is None or self.scaling.farthest == _FARTHEST:
+            return {}
+        return {"farthest": self.scaling.farthest}
+
+    @classmethod
+    def _own_fields(
+        cls, spaces: Spaces, arrays: Arrays, record: dict[str, Any], path: Path, seen: int
+    ) -> dict[str, Any]:
+        del spaces
+        if "mean" not in arrays:
+            return {"scaling": None}
+        shape = (seen,)
+        mean, scale = (take(arrays, name, shape, path) for name in ("mean", "scale"))
+        if mean.dtype != np.float32 or scale.dtype != np.float32 or not (scale > 0).all():
+            raise InputError(f"{path} is damaged: mean and scale cannot scale observations")
+        farthest = _stored_number(record, "farthest", _FARTHEST, path)
+        return {"scaling": Scaling(mean, scale, farthest)}
+
+
+class Stochastic(Scaled):
+    """A network with tanh units, on observations that may be scaled first."""
 
     @abstractmethod
     def drawn(self, x: Vector, rng: np.random.Generator) -> Any:
@@ -229,9 +283,6 @@ class Stochastic(Policy):
 
     def sample(self, x: Vector, rng: np.random.Generator) -> Any:
         return self.drawn(self._scaled(x), rng)
-
-    def _scaled(self, x: Vector) -> Vector:
-        return x if self.scaling is None else self.scaling(x)
 
     def _outputs(self, x: Vector) -> Vector:
         for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
@@ -241,33 +292,6 @@ class Stochastic(Policy):
         x = x @ self.weights[-1]
         x += self.biases[-1]
         return x
-
-    def _first_layer_input(self, x: Vector, place: int) -> Vector:
-        if self.scaling is None:
-            return x
-        return Scaling(self.scaling.mean[place], self.scaling.scale[place])(x)
-
-    def _without(self, place: int) -> dict[str, Any]:
-        if self.scaling is None:
-            return {}
-        mean, scale = (np.delete(v, place) for v in (self.scaling.mean, self.scaling.scale))
-        return {"scaling": Scaling(mean, scale)}
-
-    def _own_arrays(self) -> Arrays:
-        if self.scaling is None:
-            return {}
-        return {"mean": self.scaling.mean, "scale": self.scaling.scale}
-
-    @classmethod
-    def _own_fields(cls, spaces: Spaces, arrays: Arrays, path: Path, seen: int) -> dict[str, Any]:
-        del spaces
-        if "mean" not in arrays:
-            return {"scaling": None}
-        shape = (seen,)
-        mean, scale = (take(arrays, name, shape, path) for name in ("mean", "scale"))
-        if mean.dtype != np.float32 or scale.dtype != np.float32 or not (scale > 0).all():
-            raise InputError(f"{path} is damaged: mean and scale cannot scale observations")
-        return {"scaling": Scaling(mean, scale)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -297,9 +321,11 @@ class Gaussian(Stochastic):
         return super()._own_arrays() | {"log_std": self.log_std}
 
     @classmethod
-    def _own_fields(cls, spaces: Spaces, arrays: Arrays, path: Path, seen: int) -> dict[str, Any]:
+    def _own_fields(
+        cls, spaces: Spaces, arrays: Arrays, record: dict[str, Any], path: Path, seen: int
+    ) -> dict[str, Any]:
         log_std = take(arrays, "log_std", (spaces.actions.size,), path)
-        return super()._own_fields(spaces, arrays, path, seen) | {"log_std": log_std}
+        return super()._own_fields(spaces, arrays, record, path, seen) | {"log_std": log_std}
 
 
 class Categorical(Stochastic):
@@ -317,37 +343,82 @@ class Categorical(Stochastic):
         index: npt.NDArray[np.intp] = (logits + rng.gumbel(size=logits.shape)).argmax(axis=-1)
         return index
 
+    @classmethod
+    def _chooses(cls, record: dict[str, Any]) -> bool:
+        del record
+        return True
+
+
+TANH, CLIPPED, LARGEST = OUTPUTS = ("tanh", "clipped", "largest")
+"""What an action is: `tanh` scaled to the box, the outputs clipped to it, the largest output."""
+
+
+@dataclass(frozen=True, eq=False)
+class Network(Scaled):
+    """A deterministic policy that another library trained: any activation, any kind of output."""
+
+    head = "network"
+    activation: str
+    output: str
+    limit: float | None = None
+    """Outputs are clipped to [-limit, limit] before `tanh`."""
+
+    def outputs(self, x: Vector) -> Vector:
+        """What the last layer gives, before it becomes an action."""
+        x, activate = self._scaled(x), ACTIVATIONS[self.activation]
+        for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
+            x = activate(x @ weight + bias)
+        return x @ self.weights[-1] + self.biases[-1]
+
+    def __call__(self, x: Vector) -> Any:
+        x = self.outputs(x)
+        if self.output == LARGEST:
+            return x.argmax(axis=-1)
+        if self.limit is not None:
+            x = np.clip(x, -self.limit, self.limit)
+        return np.tanh(x) if self.output == TANH else x
+
+    def sample(self, x: Vector, rng: np.random.Generator) -> Any:
+        del rng
+        return self(x)
+
+    def _to_env_action(self, actions: Any) -> npt.NDArray[Any]:
+        box = self.spaces.actions
+        if self.output == CLIPPED and isinstance(box, BoxActions):
+            inside: npt.NDArray[Any] = np.clip(actions, box.low, box.high)
+            return inside.astype(box.low.dtype)
+        return super()._to_env_action(actions)
+
+    def _own_facts(self) -> dict[str, Any]:
+        own = {"activation": self.activation, "output": self.output, "limit": self.limit}
+        return super()._own_facts() | own
+
+    @classmethod
+    def _own_fields(
+        cls, spaces: Spaces, arrays: Arrays, record: dict[str, Any], path: Path, seen: int
+    ) -> dict[str, Any]:
+        own = super()._own_fields(spaces, arrays, record, path, seen)
+        for name, known in (("activation", ACTIVATIONS), ("output", OUTPUTS)):
+            own[name] = record.get(name)
+            if not isinstance(own[name], str) or own[name] not in known:
+                raise InputError(f"{path} has the unknown {name} {str(own[name])[:80]!r}")
+        if record.get("limit") is not None:
+            own["limit"] = _stored_number(record, "limit", 0.0, path)
+        return own
+
+    @classmethod
+    def _chooses(cls, record: dict[str, Any]) -> bool:
+        return record.get("output") == LARGEST
+
 
 HEADS: dict[str, type[Policy]] = {
-    kind.head: kind for kind in (Deterministic, Gaussian, Categorical)
+    kind.head: kind for kind in (Deterministic, Gaussian, Categorical, Network)
 }
 
 
-def _columns_in(record: dict[str, Any], path: Path) -> Columns:
+def _stored_number(record: dict[str, Any], name: str, default: float, path: Path) -> float:
+    """A number above 0 in a record."""
     try:
-        return Columns.of_record(record.get("columns", {}))
-    except (InputError, LookupError, TypeError, AttributeError) as error:
-        reason = " ".join(str(error).split())[:120]
-        raise InputError(f"{path} is damaged: what its policy sees is unknown: {reason}") from None
-
-
-def _spaces_in(arrays: Arrays, record: dict[str, Any], sizes: list[int], path: Path) -> Spaces:
-    seen, first_state, first_choice = (
-        sizes[0],
-        record.get("first_state"),
-        record.get("first_choice"),
-    )
-    if not all(first is None or type(first) is int for first in (first_state, first_choice)):
-        raise InputError(f"{path} is damaged: its states or choices begin at no whole number")
-    for first, count in ((first_state, sizes[0]), (first_choice, sizes[-1])):
-        if first is not None and not -(2**63) <= first <= 2**63 - count:
-            raise InputError(f"{path} is damaged: its states or choices are beyond 64 bits")
-    observations = FlatObservations(seen) if first_state is None else States(seen, first_state)
-    if (first_choice is None) == (record["head"] == Categorical.head):
-        raise InputError(f"{path} is damaged: its policy and its actions do not belong together")
-    if first_choice is not None:
-        return Spaces(observations, Choices(sizes[-1], first_choice))
-    low, high = (take(arrays, name, (sizes[-1],), path) for name in ("low", "high"))
-    if low.dtype != high.dtype or low.dtype.kind != "f" or not (low < high).all():
-        raise InputError(f"{path} is damaged: low and high bound no box of actions")
-    return Spaces(observations, BoxActions(low, high))
+        return check_number(record.get(name, default), name, above=0.0)
+    except InputError as error:
+        raise InputError(f"{path} is damaged: {error}") from None

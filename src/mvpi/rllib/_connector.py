@@ -1,7 +1,9 @@
 """On learners: rewards augmented at the front of the learner connector pipeline.
 
 `y` is the driver's, the same on all learners and aggregators. Episodes are replaced by copies with
-other rewards, because env runners and buffers may still hold them: what they hold stays raw.
+other rewards, because env runners and buffers may still hold them: what they hold stays raw. What
+RLlib's own replay buffers draw are new episodes of a step each, hundreds of them: those are given
+other rewards without being copied again.
 
 With columns, the first observation of a chunk has the return so far and the risk aversion, from
 which those of its later steps follow. What was drawn from a buffer gets a fresh risk aversion,
@@ -17,6 +19,7 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from ray.rllib.connectors.connector_v2 import ConnectorV2
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 from ray.rllib.env.utils.infinite_lookback_buffer import InfiniteLookbackBuffer
@@ -54,13 +57,17 @@ class AugmentRewards(ConnectorV2):
         super().__init__(*args, **kwargs)
         self.risk: Risk | None = None
         self.y: Dual = 0.0
+        self._drawn_anew = False
         self._columns, self._redraws = columns, redraws
         self._seed = seed
         self._rng: np.random.Generator | None = None
 
-    def use(self, risk: Risk, y: Dual, learner: int = 0) -> None:
-        """Augment with these from now on. Learners draw different risk aversions."""
-        self.risk, self.y = risk, y
+    def use(self, risk: Risk, y: Dual, learner: int = 0, *, drawn_anew: bool = False) -> None:
+        """Augment with these from now on. Learners draw different risk aversions.
+
+        `drawn_anew` says that nobody else holds the episodes that are passed in.
+        """
+        self.risk, self.y, self._drawn_anew = risk, y, drawn_anew
         if self._rng is None:
             entropy = None if self._seed is None else [self._seed, learner]
             self._rng = np.random.default_rng(entropy)
@@ -76,21 +83,41 @@ class AugmentRewards(ConnectorV2):
         **kwargs: Any,
     ) -> dict[str, Any]:
         artificial = int(bool((shared_data or {}).get(HAS_ARTIFICIAL_STEP)))
-        steps: Sequence[Steps] = [_rewards(episode, artificial) for episode in episodes]
         if not episodes:
             return batch
+        if self._drawn_anew and not artificial and self._augment_single_steps(episodes):
+            return batch
+        steps: Sequence[Steps] = [_rewards(episode, artificial) for episode in episodes]
         sums = STEPS in episodes[0].custom_data
         if sums:
             parts, gammas = zip(*(e.custom_data[STEPS] for e in episodes), strict=True)
             steps = parts
         columns = self._columns_of(episodes)
-        augmented = self._augmented(steps, columns)
+        augmented = self._augmented_steps(steps, columns)
         new = discounted(augmented, gammas[0])[:, None] if sums else augmented
         copies = list(map(_with_rewards, episodes, new))
         if self._redraws:
             self._relabel(copies, columns)
         episodes[:] = copies
         return batch
+
+    def _augment_single_steps(self, episodes: list[Any]) -> bool:
+        """Augment episodes of one step each, which nobody else holds; False if some are others."""
+        if set(map(type, episodes)) != {SingleAgentEpisode}:
+            return False
+        kept = [episode.rewards for episode in episodes]
+        if any(len(own.data) != 1 or own.lookback for own in kept):
+            return False
+        if STEPS in episodes[0].custom_data:
+            return False
+        columns = self._columns_of(episodes)
+        rewards = np.fromiter(chain.from_iterable(own.data for own in kept), np.float64, len(kept))
+        augmented = self._augmented(rewards, np.ones(len(kept), np.intp), columns)
+        for own, row, value in zip(kept, augmented[:, None], augmented.tolist(), strict=True):
+            own.data = [value] if type(own.data) is list else row
+        if self._redraws:
+            self._relabel(episodes, columns)
+        return True
 
     def _columns_of(self, episodes: list[Any]) -> Array:
         """Raw values of the columns at the first step of every episode, risk aversions drawn."""
@@ -112,17 +139,21 @@ class AugmentRewards(ConnectorV2):
         for episode, own, data in zip(episodes, kept, new, strict=True):
             episode.observations = _with_data(own, data)
 
-    def _augmented(self, steps: Sequence[Steps], columns: Array) -> list[Array]:
+    def _augmented_steps(self, steps: Sequence[Steps], columns: Array) -> list[Array]:
         """Augmented rewards of steps that follow each other, the first of which has `columns`."""
+        lengths = np.array(list(map(len, steps)), np.intp)
+        rewards = np.fromiter(chain.from_iterable(steps), np.float64, int(lengths.sum()))
+        return np.split(self._augmented(rewards, lengths, columns), np.cumsum(lengths)[:-1])
+
+    def _augmented(self, rewards: Array, lengths: npt.NDArray[np.intp], columns: Array) -> Array:
+        """The same of one array, in which `lengths` of them follow each other."""
         if self.risk is None:
             raise InputError(
                 "this learner was told no y: config.callbacks(...) after risk_averse replaces what "
                 "it needs; set callbacks first and call risk_averse last"
             )
-        lengths = list(map(len, steps))
-        rewards = np.fromiter(chain.from_iterable(steps), np.float64, sum(lengths))
-        ends = np.cumsum(lengths)
         if self._columns.size:
+            ends = np.cumsum(lengths)
             earned = np.cumsum(rewards) - rewards
             before = earned - np.repeat(np.append(earned, 0.0)[ends - lengths], lengths)
             raw = self._columns.step(np.repeat(columns, lengths, axis=0), before)
@@ -136,7 +167,7 @@ class AugmentRewards(ConnectorV2):
                 f"{np.abs(rewards).max():g} goes beyond what float32 can hold: lower the risk "
                 "aversion or scale rewards down"
             )
-        return np.split(augmented, ends[:-1])
+        return augmented
 
     def _y_of(self, seen: dict[str, Array]) -> Dual:
         known = None if self.risk is None else range_of(self.risk)
@@ -201,9 +232,10 @@ class LearnerConnectors:
         return [AugmentRewards(columns=columns, redraws=redraws, seed=self.seed), *pieces]
 
 
-def use_everywhere(worker: Any, risk: Risk, y: Dual) -> None:
+def use_everywhere(worker: Any, risk: Risk, y: Dual, *, drawn_anew: bool = False) -> None:
     """Have the pipeline of a learner or an aggregator augment with these."""
     pipeline = worker._learner_connector
     for piece in [] if pipeline is None else pipeline.connectors:
         if isinstance(piece, AugmentRewards):
-            piece.use(risk, y, getattr(worker, "_learner_index", 0))
+            learner = getattr(worker, "_learner_index", 0)
+            piece.use(risk, y, learner, drawn_anew=drawn_anew)

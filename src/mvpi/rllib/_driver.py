@@ -27,7 +27,7 @@ from mvpi.errors import InputError
 from mvpi.risk import RETURN_SO_FAR, range_of
 from mvpi.rllib._connector import Dual, LearnerConnectors, use_everywhere
 from mvpi.rllib._environment import ExtendedEnvironment
-from mvpi.rllib._replay import attach_steps, refuse_other_buffers
+from mvpi.rllib._replay import attach_steps, draws_new_episodes, refuse_other_buffers
 from mvpi.rllib._runner import REWARDS, Sampled, nothing
 from mvpi.rllib._settings import Settings
 
@@ -76,6 +76,7 @@ class Plug(Checkpointable):
         self.augmenter = self._new_augmenter()
         self._so_far = 0.0
         buffer = getattr(algorithm, "local_replay_buffer", None)
+        self._drawn_anew = draws_new_episodes(buffer)
         if buffer is not None and config.n_step != 1:
             refuse_other_buffers(buffer)
             attach_steps(buffer, config.gamma)
@@ -174,7 +175,12 @@ class Plug(Checkpointable):
 
     def _tell(self) -> None:
         """Send risk and `y` to all who augment, without waiting for them."""
-        use = partial(use_everywhere, risk=self.augmenter.risk, y=self._dual())
+        use = partial(
+            use_everywhere,
+            risk=self.augmenter.risk,
+            y=self._dual(),
+            drawn_anew=self._drawn_anew,
+        )
         self._algorithm.learner_group.foreach_learner(use, timeout_seconds=0.0)
         aggregators = self._algorithm._aggregator_actor_manager
         if aggregators is not None:

@@ -65,6 +65,11 @@ def _steps(buffer: Any, drawn: list[Any]) -> Iterator[Array]:
         yield np.asarray(stored.get_rewards(slice(start, start + n)), np.float64)
 
 
+def draws_new_episodes(buffer: Any) -> bool:
+    """Whether `sample` makes the episodes that it returns: a buffer of the user's may not."""
+    return type(buffer) in (EpisodeReplayBuffer, PrioritizedEpisodeReplayBuffer)
+
+
 def refuse_other_buffers(buffer: Any) -> None:
     """Sums are only found again in buffers of episodes of one agent."""
     if not isinstance(buffer, EpisodeReplayBuffer):

@@ -6,6 +6,7 @@
     attach(model, risk=1.0)            a plain model made risk-averse
     save_training(model, directory)    all of a training, to go on exactly in another process
     load_training(SAC, directory, env=env)
+    export(model, path)                the policy alone, for `mvpi.load` and `mvpi evaluate`
 
 For all of them but ARS, which compares whole episodes. TRPO with this plug is the original TRVO.
 
@@ -37,6 +38,7 @@ try:
     from mvpi.sb3._buffers import _unpickled as _unpickled
     from mvpi.sb3._buffers import drawing_augmented as drawing_augmented
     from mvpi.sb3._buffers import learning_augmented as learning_augmented
+    from mvpi.sb3._export import export as export
     from mvpi.sb3._extension import extended
     from mvpi.sb3._hooks import plug_in, record_in, was_risk_averse
     from mvpi.sb3._loading import (

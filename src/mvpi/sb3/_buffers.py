@@ -75,6 +75,8 @@ def drawing_augmented(own: Any) -> Any:
             super().add(obs, next_obs, action, reward, done, ends, **k)
 
         def sample(self, *args: Any, **kwargs: Any) -> Any:
+            if "env" in kwargs:  # called by `train`
+                _refuse_plain_model(self)
             self._mvpi_augmented_at_once = 0
             batch = super().sample(*args, **kwargs)
             if self._mvpi_plug.columns.size:
@@ -100,11 +102,12 @@ def drawing_augmented(own: Any) -> Any:
 
 
 def _refuse_plain_model(buffer: Any) -> None:
-    if not buffer._mvpi_adopted:
-        risk = buffer._mvpi_plug.augmenter.risk
+    risk = buffer._mvpi_plug.augmenter.risk
+    if not (buffer._mvpi_adopted or risk.is_neutral):
         raise InputError(
-            f"this replay buffer is that of a risk-averse model ({risk}) and the model that uses "
-            f"it is plain: make it risk-averse by mvpi.sb3.attach(model, risk={risk.text!r})"
+            f"this replay buffer is that of a risk-averse model ({risk}); the model that uses it "
+            "is plain, or has not learned since it loaded it: "
+            f"mvpi.sb3.attach(model, risk={risk.text!r})"
         )
 
 
