@@ -68,6 +68,7 @@ __all__ = [
     "at",
     "attach",
     "augmenter_of",
+    "export",
     "load",
     "load_training",
     "risk_averse",
