@@ -12,7 +12,7 @@ import numpy as np
 
 import mvpi
 
-STEPS = int(sys.argv[1]) if len(sys.argv) > 1 else 100_000
+STEPS = int(sys.argv[1]) if len(sys.argv) > 1 else 30_000
 (OUT := Path("out/gallery")).mkdir(parents=True, exist_ok=True)
 run = OUT / f"range-{STEPS}"
 
@@ -33,7 +33,7 @@ figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
 for i, color in enumerate(("tab:blue", "tab:orange")):
     axes.plot(lams, learned[:, i], color=color, label=f"asset {i + 1}, learned in one run")
     axes.plot(lams, exact[:, i], ":", color=color, label=f"asset {i + 1}, exact")
-axes.set(xscale="log", xlabel="risk aversion (one over reward)", ylabel="amount held")
+axes.set(xlabel="risk aversion (one over reward)", ylabel="amount held")
 axes.legend()
 figure.savefig(OUT / "every_risk_aversion.png", dpi=100)
 page = ["report", str(run), "--out", str(OUT / "every_risk_aversion.html")]

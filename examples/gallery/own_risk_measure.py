@@ -1,7 +1,4 @@
-"""A risk measure of your own: a utility and its best y; the exact solver takes it as it is (core).
-
-python examples/gallery/own_risk_measure.py
-"""
+"""A risk measure of your own: a utility and its best y; the exact solver takes it as it is."""
 
 from dataclasses import dataclass
 from pathlib import Path
