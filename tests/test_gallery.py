@@ -99,7 +99,7 @@ def test_inventory_frontier(monkeypatch, tmp_path: Path) -> None:
 
 
 def test_perishable_inventory(monkeypatch, tmp_path: Path) -> None:
-    """An order is never larger than what the largest demand can use; the last one is steadier."""
+    """The risk-averse shop is steadier than the risk-neutral one, and pays for it."""
     left = run("perishable_inventory", monkeypatch, tmp_path, "5")
     neutral = mvpi.solve(left["mdp"])
     assert left["best"].variance < neutral.variance
@@ -132,6 +132,7 @@ def test_own_loop_learns(monkeypatch, tmp_path: Path) -> None:
     assert left["curve"][-1] > 0.98 * env.value(env.best_action(2.0), 2.0)
 
 
+@pytest.mark.slow
 def test_off_line_from_a_minari_file(tmp_path: Path) -> None:
     run_by_itself("offline_minari", tmp_path, "1")
     assert (tmp_path / "out/gallery/minari/gamble/random1-v0").is_dir()

@@ -21,7 +21,7 @@ figure, axes = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
 for risk in (0.0, 1.0):
     config = PPOConfig().environment("mvpi/Markowitz-v0").env_runners(num_env_runners=0)
     config = config.training(
-        gamma=0.0, lr=3e-3, train_batch_size=2_000, minibatch_size=500, num_epochs=5
+        gamma=0.0, lr=3e-3, train_batch_size=1_000, minibatch_size=250, num_epochs=5
     )
     algorithm = risk_averse(config.debugging(seed=0), risk=risk).build_algo()
     seen = [algorithm.train()["mvpi"] for _ in range(ITERATIONS)]
@@ -31,7 +31,7 @@ for risk in (0.0, 1.0):
 best = market.best_action(1.0)
 for ax, value in zip(axes, (best @ market.mean, best @ market.covariance @ best), strict=True):
     ax.axhline(value, color="black", linestyle=":", label="best at risk aversion 1")
-axes[0].set(xlabel="iteration (2,000 steps)", ylabel="mean reward of a step")
-axes[1].set(xlabel="iteration (2,000 steps)", ylabel="variance of the reward of a step")
+axes[0].set(xlabel="iteration (1,000 steps)", ylabel="mean reward of a step")
+axes[1].set(xlabel="iteration (1,000 steps)", ylabel="variance of the reward of a step")
 axes[0].legend()
 figure.savefig(OUT / "rllib_ppo.png", dpi=100)

@@ -15,8 +15,8 @@ figure, axes = plt.subplots(subplot_kw={"xlabel": "steps", "ylabel": "mean - 2 v
 env = envs.GymWrapper(market := mvpi.envs.Markowitz())
 for risk in (0.0, RISK):
     torch.manual_seed(env.set_seed(0))
-    actor = modules.Actor(torch.nn.Sequential(modules.MLP(1, 2), torch.nn.Tanh()).double())
-    critic = modules.ValueOperator(modules.MLP(3, 1).double(), ["observation", "action"])
+    actor = modules.Actor(torch.nn.Sequential(modules.MLP(1, 2, 1, 64), torch.nn.Tanh()).double())
+    critic = modules.ValueOperator(modules.MLP(3, 1, 1, 64).double(), ["observation", "action"])
     noise = modules.AdditiveGaussianModule(env.action_spec, sigma_init=0.3, sigma_end=0.3)
     loss = objectives.DDPGLoss(actor, critic, delay_value=False)
     loss.make_value_estimator(gamma=0.0)  # an action has no influence on later rewards
