@@ -13,7 +13,7 @@ from ray.rllib.algorithms.ppo import PPOConfig
 import mvpi
 from mvpi.rllib import risk_averse
 
-ITERATIONS = int(sys.argv[1]) if len(sys.argv) > 1 else 10
+ITERATIONS = int(sys.argv[1]) if len(sys.argv) > 1 else 8
 (OUT := Path("out/gallery")).mkdir(parents=True, exist_ok=True)
 ray.init(sys.argv[2] if len(sys.argv) > 2 else None, include_dashboard=False, log_to_driver=False)
 market = mvpi.envs.Markowitz()
