@@ -21,7 +21,7 @@ for risk, frames in (films := {0.0: [], 1.0: []}).items():
     agent.learn(STEPS, out=OUT / f"hopper-{risk:g}-{STEPS}")  # killed, the same call goes on
     seen = mvpi.evaluate(agent, episodes=20)
     text = f"risk aversion {risk:g}, per-step variance {seen.reward_variance:.2f}"
-    axes.hist(seen.returns, 20, alpha=0.6, label=text)
+    axes.hist(seen.returns, range(0, 1_300, 25), alpha=0.6, label=text)
     observation, _ = (env := HOPPER()).reset(seed=0)
     try:
         camera = mujoco.Renderer(env.unwrapped.model, 150, 200)
