@@ -14,7 +14,13 @@ from typing import Any
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parent.parent
-_OUTSIDE = ("results/**/*.md", "results/**/*.csv", "results/**/*.png", "examples/*.py")
+_OUTSIDE = (
+    "results/**/*.md",
+    "results/**/*.csv",
+    "results/**/*.png",
+    "examples/**/*.py",
+    "examples/**/*.ipynb",
+)
 
 
 def on_files(files: Files, config: Any) -> Files:
