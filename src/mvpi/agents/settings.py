@@ -17,6 +17,8 @@ from mvpi.errors import InputError
 
 SATURATED = 3.0
 """Outputs beyond this, before tanh, are saturated: tanh(3) = 0.995."""
+SMALLEST_RATE = 0.02
+"""The share of the learning rate that is left at the end of its decay."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,8 @@ class TD3Settings(CommonSettings):
 
     learning_rate: float = 1e-3
     """Step size of Adam, for the actor and both critics."""
+    decay_steps: int = 0
+    """Steps in which the learning rate falls, linearly, to a fiftieth; 0: it stays what it is."""
     buffer_size: int = 1_000_000
     """Transitions the replay holds."""
     learning_starts: int = 10_000
@@ -149,6 +153,7 @@ class TD3Settings(CommonSettings):
     }
     _before: ClassVar[dict[str, Any]] = {
         "actor_smoothing": 0.0,
+        "decay_steps": 0,
         "engine": "native",
         "occupancy": "undiscounted",
         "return_scale": 1.0,
@@ -163,7 +168,7 @@ class TD3Settings(CommonSettings):
         self._numbers("actor_smoothing", "saturation_penalty", at_least=0.0)
         self._counts("buffer_size", "batch_size", "train_freq", "policy_delay", "window")
         self._counts("budget_every")
-        self._counts("learning_starts", "averaging", at_least=0)
+        self._counts("learning_starts", "averaging", "decay_steps", at_least=0)
         self._names("engine", ("native", "jax"))
         check_occupancy(self.occupancy)
         self._counts("gradient_steps", at_least=-1)
@@ -180,6 +185,10 @@ class TD3Settings(CommonSettings):
     def updates(self) -> int:
         """Updates in a call of the compiled function."""
         return self.train_freq if self.gradient_steps == -1 else self.gradient_steps
+
+    def rate_after(self, steps: int) -> float | None:
+        """The share of the learning rate that is left after so many steps; None: all, always."""
+        return max(1.0 - steps / self.decay_steps, SMALLEST_RATE) if self.decay_steps else None
 
 
 @dataclass(frozen=True)
