@@ -26,8 +26,8 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
-from statistics import median
 from pathlib import Path
+from statistics import median
 from typing import Any, Literal
 
 import tyro
