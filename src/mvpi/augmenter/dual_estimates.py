@@ -156,7 +156,7 @@ class ExtendedDual:
         held = min(self._count, self._values.size)
         counts = np.array([self._count, self._observed], np.float64)
         rows = np.stack([self._values[:held], self._coordinates[:held], self._steps[:held]])
-        sums = {} if self._range is None else {"samples_sums": self._sums}
+        sums = {} if self._range is None else {"recent_sums": self._sums}
         return {"samples": rows, "samples_counts": counts, **sums}
 
     def restore(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
@@ -169,7 +169,7 @@ class ExtendedDual:
         self._values[:held], self._coordinates[:held] = rows[0], rows[1]
         self._steps[:held], self._bins[:held] = rows[2], bin_of(rows[1])
         if self._range is not None:  # as they were summed, step by step: to the last bit
-            sums = arrays["samples_sums"]
+            sums = arrays["recent_sums"]
             if sums.shape != self._sums.shape or not np.isfinite(sums).all():
                 raise ValueError(f"{sums.shape} sums of samples")
             self._sums = np.array(sums, np.float64)
