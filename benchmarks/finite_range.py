@@ -46,24 +46,24 @@ NETWORK = {"net_arch": [64, 64]}
 ALGORITHMS: dict[str, tuple[Any, int, dict[str, Any]]] = {
     "DQN": (
         DQN,
-        60_000,
+        50_000,
         {
             "learning_rate": 1e-3,
-            "gamma": 0.95,
+            "gamma": 0.98,
             "batch_size": 128,
             "learning_starts": 2_000,
             "target_update_interval": 500,
             "exploration_fraction": 0.3,
-            "exploration_final_eps": 0.05,
+            "exploration_final_eps": 0.01,
             "policy_kwargs": NETWORK,
         },
     ),
     "PPO": (
         PPO,
-        100_000,
+        60_000,
         {
             "learning_rate": 1e-3,
-            "gamma": 0.95,
+            "gamma": 0.98,
             "n_steps": 2_000,
             "batch_size": 250,
             "policy_kwargs": NETWORK,
