@@ -78,10 +78,12 @@ def test_a_run_that_was_interrupted_ends_with_the_same_bytes(
     assert np.isfinite(whole.policy.parameters[0]).all()
 
 
-@pytest.mark.parametrize("algorithm", ["td3", "ppo"])
-def test_a_range_of_one_value_is_the_plain_agent(algorithm: str) -> None:
-    plain = made(algorithm, 0.7).learn(200)
-    ranged = made(algorithm, RiskRange(0.7, 0.7)).learn(200)
+@pytest.mark.parametrize(
+    ("algorithm", "settings"), [("td3", {}), ("td3", {"engine": "jax"}), ("ppo", {})]
+)
+def test_a_range_of_one_value_is_the_plain_agent(algorithm: str, settings: dict[str, Any]) -> None:
+    plain = made(algorithm, 0.7, **settings).learn(200)
+    ranged = made(algorithm, RiskRange(0.7, 0.7), **settings).learn(200)
     assert parameters(ranged) == parameters(plain)
     assert ranged.at(0.7).predict([1.0]).tolist() == plain.predict([1.0]).tolist()
     with pytest.raises(InputError, match=r"range of training, 0\.7 to 0\.7, got 1"):

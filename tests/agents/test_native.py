@@ -117,9 +117,9 @@ class Problem:
         self.rows = self.rng.standard_normal((*batch, 2 * seen + actions + 2), dtype=np.float32)
         self.noise = self.rng.uniform(-0.5, 0.5, (*batch, actions)).astype(np.float32)
 
-    def after(self, update: td3.Updates) -> list[Matrix]:
+    def after(self, update: td3.Updates, rate: float | None = None) -> list[Matrix]:
         """All parameters and moments after some updates."""
-        update(self.rows, self.noise, None)
+        update(self.rows, self.noise, None, rate)
         return [np.asarray(leaf) for leaf in jax.tree.leaves(update.networks)]
 
 
@@ -144,6 +144,23 @@ def test_networks_of_any_size_are_updated_as_by_jax(
         close = np.isclose(ours, theirs, rtol=1e-3, atol=1e-5)
         assert close.mean() > 0.98
         np.testing.assert_allclose(ours, theirs, atol=1e-2)
+
+
+def test_a_share_of_the_learning_rate_is_a_smaller_learning_rate() -> None:
+    problem = Problem(5, 3, hidden=(20,), batch_size=13, learning_rate=1e-3)
+    quarter = replace(problem.settings, learning_rate=0.25e-3)
+    expected = problem.after(NativeUpdates(problem.net, quarter))
+    native = problem.after(NativeUpdates(problem.net, problem.settings), 0.25)
+    by_jax = problem.after(JaxUpdates(problem.net, problem.settings, td3.update), 0.25)
+    for ours, theirs, wanted in zip(native, by_jax, expected, strict=True):
+        np.testing.assert_array_equal(ours, wanted)
+        np.testing.assert_allclose(theirs, wanted, atol=2e-3)
+
+
+def test_the_learning_rate_falls_linearly_to_a_fiftieth() -> None:
+    settings = TD3Settings(decay_steps=1_000)
+    assert [settings.rate_after(n) for n in (0, 500, 990, 5_000)] == [1.0, 0.5, 0.02, 0.02]
+    assert TD3Settings().rate_after(500) is None
 
 
 @pytest.mark.slow

@@ -172,13 +172,30 @@ def test_the_fit_is_the_isotonic_regression() -> None:
 def test_y_of_a_range_is_the_mean_at_every_risk_aversion() -> None:
     known, rng = RiskRange(0.5, 5.0), np.random.default_rng(3)
     dual = ExtendedDual(known, window=10_000)
-    for _ in range(40):
+    for _ in range(160):  # the last quarter is in use
         lam = known.draw(rng, 1_000)
         dual.observe(1.0 / lam + 0.3 * rng.normal(size=1_000), lam[:, None], np.zeros(1_000, bool))
     grid = known.grid(9)
     assert np.allclose(dual.y_at(grid), 1.0 / grid, rtol=0.06)
     lam, values, errors = dual.errors()
     assert np.mean(np.abs(values - 1.0 / lam) < 3.0 * errors + 0.03 / lam) > 0.9
+
+
+def test_y_of_a_range_is_that_of_the_last_quarter() -> None:
+    """Between `window` and ten times as many samples."""
+    known, rng = RiskRange(0.0, 2.0), np.random.default_rng(8)
+    dual = ExtendedDual(known, window=100)
+    held = []
+    for _ in range(70):
+        lam = known.draw(rng, 90)
+        dual.observe(np.full(90, 1.0 + len(held)), lam[:, None], np.zeros(90, bool))
+        held.append(dual.samples()[0].size)
+    seen = 90 * (1 + np.arange(70))
+    assert held == np.clip(seen // 4, np.minimum(seen, 100), 1_000).tolist()
+    grid = known.grid(9)
+    fit = monotone_fit(*reversed(dual.samples()))
+    assert np.allclose(dual.y_at(grid), fit(known.coordinate(grid)), atol=1e-9)
+    assert dual.y_at(grid).min() > 58.0  # the last 1,000 samples are from the last 12 rounds
 
 
 def test_y_of_the_return_is_its_dual() -> None:

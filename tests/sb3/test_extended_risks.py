@@ -353,6 +353,27 @@ def test_one_policy_of_a_range(algorithm: Algorithm) -> None:
         at(algorithm.plugged(1.0), 1.0)
 
 
+@pytest.mark.parametrize(
+    ("kind", "env", "settings"),
+    [
+        (SAC, "Pendulum-v1", {"learning_starts": 20}),
+        (DQN, "CartPole-v1", {"learning_starts": 20}),
+        (PPO, "CartPole-v1", {"n_steps": 40, "batch_size": 20}),
+    ],
+)
+def test_a_range_of_one_value_is_the_plain_model(kind: Any, env: str, settings: Any) -> None:
+    def trained(risk: Any) -> Any:
+        policy = {"net_arch": [8]}
+        model = risk_averse(
+            kind, "MlpPolicy", env, risk=risk, seed=3, policy_kwargs=policy, **settings
+        )
+        return model.learn(80)
+
+    plain, ranged, other = (trained(risk) for risk in (0.7, RiskRange(0.7, 0.7), 0.0))
+    assert equal(weights(ranged), weights(plain))
+    assert not equal(weights(ranged), weights(other))
+
+
 def test_one_policy_of_a_range_of_returns() -> None:
     model = SAC_.plugged(OfReturn(RANGE), return_scale=SCALE).learn(64)
     policy = at(model, 0.5)

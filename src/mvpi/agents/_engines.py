@@ -27,8 +27,13 @@ class Updates(Protocol):
     @property
     def average_actor(self) -> MLP | None: ...
 
-    def __call__(self, rows: Vector, noise: Vector, actor_noise: Vector | None) -> Vector:
-        """As many updates as there are batches in `rows`; returns the mean losses."""
+    def __call__(
+        self, rows: Vector, noise: Vector, actor_noise: Vector | None, rate: float | None = None
+    ) -> Vector:
+        """As many updates as there are batches in `rows`; returns the mean losses.
+
+        `rate` is the share of the learning rate that they are made with.
+        """
 
 
 class JaxUpdates:
@@ -50,8 +55,10 @@ class JaxUpdates:
     def average_actor(self) -> MLP | None:
         return self.networks.average_actor
 
-    def __call__(self, rows: Vector, noise: Vector, actor_noise: Vector | None) -> Vector:
-        given: Any = (rows, noise, self._settings, actor_noise)
+    def __call__(
+        self, rows: Vector, noise: Vector, actor_noise: Vector | None, rate: float | None = None
+    ) -> Vector:
+        given: Any = (rows, noise, self._settings, actor_noise, rate)
         self.networks, losses = self._update(self.networks, *given)
         return np.asarray(losses)
 

@@ -183,7 +183,7 @@ class PPOLearner(Learner[PPOSettings]):
         self._times = np.zeros(self.settings.n_steps, np.int64)
         self.advice = Advice(self.settings.occupancy)
         self.normaliser = Normaliser(spaces, seen, self.settings.normalize_observations)
-        self.normaliser.see(self.env.columns.seen(self.env.observation))
+        self.normaliser.see(self.env.seen)
         self._refresh_policy()
 
     @property
@@ -191,7 +191,7 @@ class PPOLearner(Learner[PPOSettings]):
         return self._filled == 0
 
     def advance(self, until: int, checkpoint_due: CheckpointDue) -> None:
-        s = self.normaliser(self.env.columns.seen(self.env.observation))
+        s = self.normaliser(self.env.seen)
         while self.steps < until:
             s = self._step(s)
             if self._filled == self.settings.n_steps:
@@ -205,20 +205,18 @@ class PPOLearner(Learner[PPOSettings]):
         kept, i = self.rollout, self._filled
         a = self._acting.drawn(s, self.rng)
         self._times[i] = self.env.length
-        columns = self.env.columns
-        self._columns[i] = columns.of(self.env.observation)
-        observation, r, terminated, truncated = self.env.step(a)
+        self._columns[i] = self.env.columns.of(self.env.observation)
+        _, r, terminated, truncated = self.env.step(a)
         self.steps += 1
         self._filled += 1
         kept.s[i], kept.a[i], kept.r[i] = s, a, r
         kept.done[i] = terminated or truncated
         kept.terminated[i] = kept.done[i] if self.risk.of_return else terminated
         if terminated or truncated:
-            kept.next_s[i] = self.normaliser(columns.seen(observation))
-            observation = self.begin_episode(self.env)
-        seen = columns.seen(observation)
-        self.normaliser.see(seen)
-        s = self.normaliser(seen)
+            kept.next_s[i] = self.normaliser(self.env.seen)
+            self.begin_episode(self.env)
+        self.normaliser.see(self.env.seen)
+        s = self.normaliser(self.env.seen)
         if not (terminated or truncated):
             kept.next_s[i] = s
         return s

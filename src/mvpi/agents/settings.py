@@ -17,6 +17,8 @@ from mvpi.errors import InputError
 
 SATURATED = 3.0
 """Outputs beyond this, before tanh, are saturated: tanh(3) = 0.995."""
+SMALLEST_RATE = 0.02
+"""The share of the learning rate that is left at the end of its decay."""
 
 
 @dataclass(frozen=True)
@@ -128,6 +130,8 @@ class TD3Settings(AugmentedSettings):
 
     learning_rate: float = 1e-3
     """Step size of Adam, for the actor and both critics."""
+    decay_steps: int = 0
+    """Steps in which the learning rate falls, linearly, to a fiftieth; 0: it stays what it is."""
     buffer_size: int = 1_000_000
     """Capacity of the replay, in transitions."""
     learning_starts: int = 10_000
@@ -174,6 +178,7 @@ class TD3Settings(AugmentedSettings):
     }
     _before: ClassVar[dict[str, Any]] = AugmentedSettings._before | {
         "actor_smoothing": 0.0,
+        "decay_steps": 0,
         "engine": "native",
         "saturation_penalty": 0.0,
     }
@@ -186,7 +191,7 @@ class TD3Settings(AugmentedSettings):
         self._numbers("actor_smoothing", "saturation_penalty", at_least=0.0)
         self._counts("buffer_size", "batch_size", "train_freq", "policy_delay", "window")
         self._counts("budget_every")
-        self._counts("learning_starts", "averaging", at_least=0)
+        self._counts("learning_starts", "averaging", "decay_steps", at_least=0)
         self._names("engine", ("native", "jax"))
         self._counts("gradient_steps", at_least=-1)
         if self.gradient_steps == 0:
@@ -202,6 +207,10 @@ class TD3Settings(AugmentedSettings):
     def updates(self) -> int:
         """Updates in a call of the compiled function."""
         return self.train_freq if self.gradient_steps == -1 else self.gradient_steps
+
+    def rate_after(self, steps: int) -> float | None:
+        """The share of the learning rate that is left after so many steps; None: all, always."""
+        return max(1.0 - steps / self.decay_steps, SMALLEST_RATE) if self.decay_steps else None
 
 
 @dataclass(frozen=True)

@@ -77,7 +77,7 @@ def excess(z: jax.Array) -> jax.Array:
 
 
 def update_critics(
-    net: Networks, batch: Batch, settings: TD3Settings
+    net: Networks, batch: Batch, settings: TD3Settings, rate: jax.Array | None = None
 ) -> tuple[Networks, jax.Array]:
     """One step on both critics, towards the smaller of the two target values."""
     next_a = jnp.clip(pi(net.target_actor, batch.next_s) + batch.noise, -1.0, 1.0)
@@ -90,12 +90,16 @@ def update_critics(
 
     value, gradient = jax.value_and_grad(loss)(net.critics)
     steps, state = optax.adam(settings.learning_rate).update(gradient, net.critic_optimizer)
-    critics = optax.apply_updates(net.critics, steps)
+    critics = optax.apply_updates(net.critics, _shortened(steps, rate))
     return _replace(net, critics=critics, critic_optimizer=state), value
 
 
 def update_actor(
-    net: Networks, batch: Batch, settings: TD3Settings, actor_noise: jax.Array | None = None
+    net: Networks,
+    batch: Batch,
+    settings: TD3Settings,
+    actor_noise: jax.Array | None = None,
+    rate: jax.Array | None = None,
 ) -> tuple[Networks, jax.Array]:
     """One step on the actor, then soft updates of all targets.
 
@@ -109,16 +113,19 @@ def update_actor(
         values = q(net.critics[0], batch.s, a if actor_noise is None else a + actor_noise)
         return settings.saturation_penalty * excess(z) - jnp.mean(values)
 
-    return descend(net, loss, settings)
+    return descend(net, loss, settings, rate)
 
 
 def descend(
-    net: Networks, loss: Callable[[MLP], jax.Array], settings: TD3Settings
+    net: Networks,
+    loss: Callable[[MLP], jax.Array],
+    settings: TD3Settings,
+    rate: jax.Array | None = None,
 ) -> tuple[Networks, jax.Array]:
     """A step of the actor down `loss`, then soft updates of all targets."""
     value, gradient = jax.value_and_grad(loss)(net.actor)
     steps, state = optax.adam(settings.learning_rate).update(gradient, net.actor_optimizer)
-    actor = optax.apply_updates(net.actor, steps)
+    actor = optax.apply_updates(net.actor, _shortened(steps, rate))
     soft_update = partial(optax.incremental_update, step_size=settings.tau)
     average = net.average_actor
     if average is not None:
@@ -144,12 +151,13 @@ def update(
     noise: jax.Array,
     settings: TD3Settings,
     actor_noise: jax.Array | None = None,
+    rate: jax.Array | None = None,
 ) -> tuple[Networks, jax.Array]:
     """As many updates as there are batches in `rows`; also returns the mean losses.
 
     `rows` are `(updates, batch, width)`, laid out by `RowLayout`. `noise` is on the target actions,
     `(updates, batch, actions)`, and `actor_noise` on those of the actor's own loss, with
-    `policy_delay` times fewer updates.
+    `policy_delay` times fewer updates. `rate` is the share of the learning rate that is left.
     """
     layout = RowLayout.of_width(rows.shape[-1], noise.shape[-1])
 
@@ -157,8 +165,8 @@ def update(
         rows, noise, actor_noise = drawn
         for rows_of_batch, noise_of_batch in zip(rows, noise, strict=True):
             batch = Batch(*layout.split(rows_of_batch), noise_of_batch)
-            net, critic_loss = update_critics(net, batch, settings)
-        net, actor_loss = update_actor(net, batch, settings, actor_noise)
+            net, critic_loss = update_critics(net, batch, settings, rate)
+        net, actor_loss = update_actor(net, batch, settings, actor_noise, rate)
         return net, jnp.stack([critic_loss, actor_loss])
 
     rounds = (-1, settings.policy_delay)
@@ -192,12 +200,12 @@ class TD3Learner(Learner[TD3Settings]):
         settings, env, replay = self.settings, self.env, self.replay
         s = env.observation
         while self.steps < until:
-            a, time = self._explore(s), env.length
+            a, time = self._explore(), env.length
             next_s, r, terminated, truncated = env.step(a)
             replay.add(s, a, r, terminated or (truncated and self.risk.of_return), next_s)
             self.window.add(r, time, terminated)
             if self.dual is not None:
-                self.dual.add(r, self.env.columns.of(s), terminated or truncated)
+                self.dual.add(r, s, terminated or truncated)
             self.steps += 1
             s = next_s
             if self.steps > settings.learning_starts:
@@ -211,13 +219,13 @@ class TD3Learner(Learner[TD3Settings]):
                 if checkpoint_due():
                     return
 
-    def _explore(self, s: Vector) -> Vector:
+    def _explore(self) -> Vector:
         size = self.env.spaces.actions.size
         if self.steps < self.settings.learning_starts:
             return self.rng.uniform(-1.0, 1.0, size).astype(np.float32)
         noise = self.rng.standard_normal(size, dtype=np.float32)
-        seen = self.env.columns.seen(s)
-        return np.clip(self._actor(seen) + self.settings.exploration_noise * noise, -1.0, 1.0)
+        a = self._actor(self.env.seen) + self.settings.exploration_noise * noise
+        return np.clip(a, -1.0, 1.0)
 
     def _learn(self) -> None:
         """Draw the batches of some updates, augment their rewards, update."""
@@ -230,7 +238,8 @@ class TD3Learner(Learner[TD3Settings]):
         shape = (*rows.shape[:2], self.env.spaces.actions.size)
         noise = settings.target_policy_noise * self.rng.standard_normal(shape, dtype=np.float32)
         np.clip(noise, -settings.target_noise_clip, settings.target_noise_clip, out=noise)
-        self.add_losses(self.update(rows, noise, self._actor_noise(shape)))
+        rate = settings.rate_after(self.steps)
+        self.add_losses(self.update(rows, noise, self._actor_noise(shape), rate))
         self._refresh_policy()
 
     def _augment(self, rows: Vector) -> None:
@@ -307,6 +316,11 @@ class TD3(Agent[TD3Settings]):
     name = "td3"
     settings_type = TD3Settings
     learner_type = TD3Learner
+
+
+def _shortened(steps: optax.Updates, rate: jax.Array | None) -> optax.Updates:
+    """Steps of Adam, which are in proportion to the learning rate, at a share of it."""
+    return steps if rate is None else jax.tree.map(lambda step: rate * step, steps)
 
 
 def _replace(net: Networks, **changes: Any) -> Networks:

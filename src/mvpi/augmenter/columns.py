@@ -76,9 +76,14 @@ class Columns:
         """A view of the raw values at the end of extended observations."""
         return rows[..., rows.shape[-1] - self.size :]
 
-    def extend(self, observation: Vector, raw: Array) -> Vector:
+    def extend(self, observation: Vector, raw: npt.NDArray[Any]) -> Vector:
         """An observation with raw values behind it; without columns, the observation itself."""
-        return np.concatenate([observation, raw], dtype=np.float32) if self.size else observation
+        if not self.size:
+            return observation
+        place = observation.size
+        extended = np.empty(place + self.size, np.float32)
+        extended[:place], extended[place:] = observation, raw
+        return extended
 
     def seen(self, extended: Vector) -> Vector:
         """Extended observations as networks see them."""

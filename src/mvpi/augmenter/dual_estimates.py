@@ -28,7 +28,9 @@ from mvpi.errors import InputError
 from mvpi.risk import RETURN_SO_FAR, RISK_AVERSION, Risk, range_of
 
 RANGE_WINDOW = 10
-"""A range is measured on this many times the rewards of one risk aversion."""
+"""A range is measured on up to this many times the rewards of one risk aversion,"""
+RANGE_SHARE = 4
+"""but on no more than the last quarter of all, so that `y` follows a policy that still improves."""
 FEWEST_EPISODES = 100
 """Returns that `y` is measured on at the least, however long ago these episodes ended."""
 
@@ -43,24 +45,26 @@ class ExtendedDual:
     def __init__(self, risk: Risk, window: int) -> None:
         self._columns = Columns(risk)
         self.risk, self._range, self._of_return = risk, range_of(risk), risk.of_return
+        self._shortest = window
         self.window = window * (1 if self._range is None else RANGE_WINDOW)
         size = max(self.window, FEWEST_EPISODES)
         self._values, self._coordinates = np.zeros(size), np.zeros(size)
         self._bins = np.zeros(size, np.int64)
         self._steps = np.zeros(size, np.int64)
-        self._sums = np.zeros((3, BINS))  # of all samples, by bin
+        self._sums = np.zeros((3, BINS))  # of the samples in use, by bin; not of returns
         self._count = self._observed = 0
+        self._first = 0  # the oldest sample in the sums, counted from the beginning
         self._pending: list[tuple[float, npt.NDArray[Any], bool]] = []
 
-    def add(self, reward: float, columns: npt.NDArray[Any], done: bool) -> None:
-        """One step, as `observe` takes several: cheap, taken in when `y` is asked for."""
-        self._pending.append((reward, columns, done))
+    def add(self, reward: float, extended: npt.NDArray[Any], done: bool) -> None:
+        """One step from an extended observation: cheap, taken in when `y` is asked for."""
+        self._pending.append((reward, extended, done))
 
     def _take_in(self) -> None:
         if self._pending:
-            rewards, columns, done = zip(*self._pending, strict=True)
+            rewards, extended, done = zip(*self._pending, strict=True)
             self._pending = []
-            self.observe(rewards, np.array(columns), done)
+            self.observe(rewards, self._columns.of(np.array(extended)), done)
 
     def observe(
         self, rewards: npt.ArrayLike, columns: npt.NDArray[Any], done: npt.ArrayLike
@@ -76,20 +80,33 @@ class ExtendedDual:
             values = rewards[chosen] + seen[RETURN_SO_FAR][chosen]
         else:
             chosen, values = np.arange(rewards.size), rewards
+        if self._range is not None and not self._of_return:
+            first = self._count + values.size - self._length(self._count + values.size)
+            self._sums -= self._sums_at(self._places(self._first, min(first, self._count)))
         last = chosen.size - min(chosen.size, self._values.size)
         chosen, values = chosen[last:], values[last:]
-        places = (self._count + last + np.arange(chosen.size)) % self._values.size
-        replaced = places[places < self._count]
+        places = self._places(self._count + last, self._count + last + chosen.size)
+        before = self._count
         self._count += last + chosen.size
-        if self._range is not None:
-            self._sums -= self._sums_at(replaced)
-            coordinates = self._range.coordinate(seen[RISK_AVERSION][chosen])
-            self._coordinates[places], self._bins[places] = coordinates, bin_of(coordinates)
         self._values[places], self._steps[places] = values, steps[chosen]
-        if self._range is not None:
-            self._sums += self._sums_at(places)
+        if self._range is None:
+            return
+        coordinates = self._range.coordinate(seen[RISK_AVERSION][chosen])
+        self._coordinates[places], self._bins[places] = coordinates, bin_of(coordinates)
+        if not self._of_return:
+            self._sums += self._sums_at(self._places(max(first, before), self._count))
+            self._first = first
 
-    def _sums_at(self, places: slice | npt.NDArray[np.int64]) -> Array:
+    def _length(self, count: int) -> int:
+        """How many of so many steps `y` is measured on: the most recent."""
+        share = self.window if self._range is None else count // RANGE_SHARE
+        return min(count, self.window, max(share, self._shortest))
+
+    def _places(self, first: int, end: int) -> npt.NDArray[np.int64]:
+        """Where the samples with these numbers are, counted from the beginning."""
+        return np.arange(first, max(first, end)) % self._values.size
+
+    def _sums_at(self, places: npt.NDArray[np.int64]) -> Array:
         return bin_sums(self._coordinates[places], self._values[places], self._bins[places])
 
     @property
@@ -139,7 +156,7 @@ class ExtendedDual:
         held = min(self._count, self._values.size)
         counts = np.array([self._count, self._observed], np.float64)
         rows = np.stack([self._values[:held], self._coordinates[:held], self._steps[:held]])
-        sums = {} if self._range is None else {"samples_sums": self._sums}
+        sums = {} if self._range is None else {"recent_sums": self._sums}
         return {"samples": rows, "samples_counts": counts, **sums}
 
     def restore(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
@@ -152,18 +169,19 @@ class ExtendedDual:
         self._values[:held], self._coordinates[:held] = rows[0], rows[1]
         self._steps[:held], self._bins[:held] = rows[2], bin_of(rows[1])
         if self._range is not None:  # as they were summed, step by step: to the last bit
-            sums = arrays["samples_sums"]
+            sums = arrays["recent_sums"]
             if sums.shape != self._sums.shape or not np.isfinite(sums).all():
                 raise ValueError(f"{sums.shape} sums of samples")
             self._sums = np.array(sums, np.float64)
+            self._first = self._count - self._length(self._count)
 
-    def _recent(self) -> slice | npt.NDArray[np.int64]:
-        """Places of the samples in use: those of the last `window` steps, or a few at least."""
-        held = min(self._count, self._values.size)
+    def _recent(self) -> npt.NDArray[np.int64]:
+        """Places of the samples in use: those of the most recent steps, or a few at least."""
         if not self._of_return:
-            return slice(0, held)
+            return self._places(self._count - self._length(self._count), self._count)
+        held = min(self._count, self._values.size)
         places = (self._count - 1 - np.arange(held)) % self._values.size  # the newest first
-        recent = self._steps[places] > self._observed - self.window
+        recent = self._steps[places] > self._observed - self._length(self._observed)
         return np.sort(places[: max(int(recent.sum()), FEWEST_EPISODES)])
 
 

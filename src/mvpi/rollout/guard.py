@@ -53,10 +53,14 @@ class GuardedEnv:
         self.first: Vector
         """The observation with which the episode began."""
         self.observation: Vector
+        self.seen: Vector
+        """The observation as networks see it: the same where there are no columns."""
         self.length: int
         self.episode: list[tuple[Vector, Any, float]]
-        self._raw: Array
+        self._raw: Array = np.empty(0)
         """Values of the columns now."""
+        self._encoded: Vector
+        """What networks see of them."""
         self._raw_first: Array
         """Those with which the episode began."""
         self._reset(seed=seed)
@@ -83,11 +87,10 @@ class GuardedEnv:
         except Exception as error:
             raise failure(self.env, f"raised {_name(error)} in step", error) from error
         self.length += 1
-        seen = self._checked(observation)
+        observed = self._checked(observation)
         if not abs(r) <= _LARGEST:
             raise failure(self.env, f"returned the reward {r}")
-        self._raw = self.columns.step(self._raw, r)
-        self.observation = self.columns.extend(seen, self._raw)
+        self._extend(observed, self.columns.step(self._raw, r))
         if self._remember:
             self.episode.append((before, action, r))
         return self.observation, r, terminated, truncated
@@ -153,9 +156,21 @@ class GuardedEnv:
         drawn = self.columns.begin(self._rng) if raw is None else raw
         if drawn.shape != (self.columns.size,):
             raise ValueError(f"{drawn.shape} values for {self.columns.size} columns")
-        self._raw = self._raw_first = drawn
-        self.first = self.observation = self.columns.extend(self._observed, drawn)
+        self._raw_first = drawn
+        self._extend(self._observed, drawn)
+        self.first = self.observation
         return self.observation
+
+    def _extend(self, observed: Vector, raw: Array) -> None:
+        """The observation of now: what was observed, and the columns behind it."""
+        if not self.columns.size:
+            self._raw = raw
+            self.observation = self.seen = observed
+            return
+        if raw is not self._raw:  # a risk aversion stays for a whole episode
+            self._raw, self._encoded = raw, self.columns.encode(raw.astype(np.float32))
+        self.observation = self.columns.extend(observed, raw)
+        self.seen = self.columns.extend(observed, self._encoded)
 
     def _checked(self, observation: Any) -> Vector:
         try:

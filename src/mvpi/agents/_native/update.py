@@ -86,8 +86,13 @@ class NativeUpdates:
             losses=np.zeros(2),
         )
 
-    def __call__(self, rows: Vector, noise: Vector, actor_noise: Vector | None) -> Vector:
+    def __call__(
+        self, rows: Vector, noise: Vector, actor_noise: Vector | None, rate: float | None = None
+    ) -> Vector:
         """As `mvpi.agents.td3.update`: an update for each batch in `rows`; the mean losses."""
+        numbers = self._numbers
+        if rate is not None:
+            numbers = numbers._replace(learning_rate=rate * numbers.learning_rate)
         if actor_noise is None:
             turns = len(rows) // self._numbers.policy_delay
             actor_noise = np.zeros((turns, 0, noise.shape[-1]), np.float32)
@@ -101,7 +106,7 @@ class NativeUpdates:
             rows,
             noise,
             actor_noise,
-            self._numbers,
+            numbers,
             self._count,
             self._scratch,
         )
