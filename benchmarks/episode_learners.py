@@ -167,22 +167,24 @@ class Finite:
     steps: dict[str, int]
     neutral_first: bool
     """Whether the first half of the steps is without risk."""
+    unit: float
+    """DQN learns rewards divided by this, see `in_units`."""
 
 
 FINITE = {
-    "betting": Finite(betting, "0.4", {"DQN": 40_000, "PPO": 30_000}, neutral_first=False),
-    "selling": Finite(selling, "cvar:0.2", {"DQN": 40_000, "PPO": 60_000}, neutral_first=True),
+    "betting": Finite(betting, "0.4", {"DQN": 40_000, "PPO": 30_000}, False, unit=5.0),
+    "selling": Finite(selling, "cvar:0.2", {"DQN": 40_000, "PPO": 60_000}, True, unit=50.0),
 }
 SETTINGS: dict[str, dict[str, Any]] = {
     "DQN": {
         "learning_rate": lambda left: 1e-3 * left,
         "learning_starts": 1_000,
         "gamma": 1.0,
-        "batch_size": 256,
+        "batch_size": 1_024,
         "train_freq": 1,
         "gradient_steps": 2,
         "target_update_interval": 400,
-        "exploration_fraction": 0.6,
+        "exploration_fraction": 0.9,
         "exploration_final_eps": 0.05,
         "window": 4_000,
         "policy_kwargs": {"net_arch": [64, 64]},
@@ -208,6 +210,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "evaluation_every": 1_000_000,
     },
 }
+RETURN_SCALE = 1.0
+"""In the units of the problem; what networks see does not depend on the unit of rewards."""
 ENVS = 8
 """Environments side by side, for DQN and PPO."""
 PORTFOLIO_STEPS = 150_000
@@ -243,24 +247,45 @@ def value_of(law: Law, risk: mvpi.Risk) -> float:
     return risk.value(list(law), list(law.values()))
 
 
+def in_units(risk: mvpi.Risk, unit: float) -> mvpi.Risk:
+    """The same preference among rewards that are divided by `unit`.
+
+    DQN of Stable-Baselines3 has the Huber loss, which is squared for errors below 1 and absolute
+    beyond: where augmented rewards are farther apart than that, it learns something near their
+    median instead of their mean. In larger units they are not.
+    """
+    return mvpi.MeanVariance(risk.risk_aversion * unit) if isinstance(risk, mvpi.MeanVariance) else risk
+
+
 def finite_row(problem: str, algorithm: str, seed: int) -> Row:
     """DQN or PPO through the plug, from the beginning or after half of the steps without risk."""
     known, start = FINITE[problem], time.process_time()
     (mdp, horizon), risk = known.make(), mvpi.OfReturn(parse_risk(known.risk))
     env = Played(mdp, horizon)
-    several = make_vec_env(lambda: Played(mdp, horizon), ENVS, seed=seed)
-    cls = {"DQN": DQN, "PPO": PPO}[algorithm]
-    first = mvpi.OfReturn(0.0) if known.neutral_first else risk
-    model = risk_averse(cls, "MlpPolicy", several, risk=first, seed=seed, **SETTINGS[algorithm])
+    cls, unit = {"DQN": (DQN, known.unit), "PPO": (PPO, 1.0)}[algorithm]
+
+    def played() -> gym.Env[Any, Any]:
+        return gym.wrappers.TransformReward(Played(mdp, horizon), lambda reward: reward / unit)
+
+    learned = mvpi.OfReturn(in_units(risk.risk, unit))
+    model = risk_averse(
+        cls,
+        "MlpPolicy",
+        make_vec_env(played, ENVS, seed=seed),
+        risk=mvpi.OfReturn(0.0) if known.neutral_first else learned,
+        return_scale=RETURN_SCALE / unit,
+        seed=seed,
+        **SETTINGS[algorithm],
+    )
     steps = known.steps[algorithm]
     if known.neutral_first:
         model.learn(steps // 2)
-        attach(model, risk=risk)
+        attach(model, risk=learned)
         model.learn(steps // 2, reset_num_timesteps=False)
     else:
         model.learn(steps)
     seconds = time.process_time() - start
-    columns = ReturnSoFar(env).columns
+    columns = ReturnSoFar(env, RETURN_SCALE).columns
 
     def choose(observation: np.ndarray, earned: float) -> Any:
         seen = columns.extend(observation, columns.encode(np.array([earned])))
