@@ -254,7 +254,9 @@ def in_units(risk: mvpi.Risk, unit: float) -> mvpi.Risk:
     beyond: where augmented rewards are farther apart than that, it learns something near their
     median instead of their mean. In larger units they are not.
     """
-    return mvpi.MeanVariance(risk.risk_aversion * unit) if isinstance(risk, mvpi.MeanVariance) else risk
+    if isinstance(risk, mvpi.MeanVariance):
+        return mvpi.MeanVariance(risk.risk_aversion * unit)
+    return risk  # CVaR has no unit
 
 
 def finite_row(problem: str, algorithm: str, seed: int) -> Row:

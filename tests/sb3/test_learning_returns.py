@@ -80,8 +80,8 @@ ALGORITHMS: dict[Any, dict[str, Any]] = {
 }
 
 SHARES = {DQN: 0.8, PPO: 0.95}
-"""Of the exact value; policies that ignore what bets brought have 0.69. DQN compares means of noisy
-targets that differ by little."""
+"""Of the exact value; policies that ignore what bets brought have 0.69. The loss of DQN is Huber's,
+and rewards are not small (test_units_of_rewards.py)."""
 
 
 def test_the_exact_answer_is_better_than_to_always_do_the_same() -> None:
