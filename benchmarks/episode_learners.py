@@ -168,7 +168,7 @@ class Finite:
     neutral_first: bool
     """Whether the first half of the steps is without risk."""
     unit: float
-    """DQN learns rewards divided by this, see `in_units`."""
+    """Rewards are divided by this while learning, see `in_units`."""
 
 
 FINITE = {
@@ -252,7 +252,8 @@ def in_units(risk: mvpi.Risk, unit: float) -> mvpi.Risk:
 
     DQN of Stable-Baselines3 has the Huber loss, which is squared for errors below 1 and absolute
     beyond: where augmented rewards are farther apart than that, it learns something near their
-    median instead of their mean. In larger units they are not.
+    median instead of their mean. In larger units they are not. PPO clips the gradients of policy
+    and values together: those of large values leave little of the policy's.
     """
     if isinstance(risk, mvpi.MeanVariance):
         return mvpi.MeanVariance(risk.risk_aversion * unit)
@@ -264,7 +265,7 @@ def finite_row(problem: str, algorithm: str, seed: int) -> Row:
     known, start = FINITE[problem], time.process_time()
     (mdp, horizon), risk = known.make(), mvpi.OfReturn(parse_risk(known.risk))
     env = Played(mdp, horizon)
-    cls, unit = {"DQN": (DQN, known.unit), "PPO": (PPO, 1.0)}[algorithm]
+    cls, unit = {"DQN": DQN, "PPO": PPO}[algorithm], known.unit
 
     def played() -> gym.Env[Any, Any]:
         return gym.wrappers.TransformReward(Played(mdp, horizon), lambda reward: reward / unit)
