@@ -253,7 +253,7 @@ def in_units(risk: mvpi.Risk, unit: float) -> mvpi.Risk:
     DQN of Stable-Baselines3 has the Huber loss, which is squared for errors below 1 and absolute
     beyond: where augmented rewards are farther apart than that, it learns something near their
     median instead of their mean. In larger units they are not. PPO clips the gradients of policy
-    and values together: those of large values leave little of the policy's.
+    and values together: those of large values may leave little of the policy's.
     """
     if isinstance(risk, mvpi.MeanVariance):
         return mvpi.MeanVariance(risk.risk_aversion * unit)
