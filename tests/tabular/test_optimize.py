@@ -730,9 +730,17 @@ def test_a_bad_tolerance_is_refused(tolerance):
             method(random_problem(20, 3, 2, 0.9).mdp(), tolerance=tolerance)
 
 
-@pytest.mark.parametrize("risk", [-1.0, math.nan, "risky", None])
-def test_a_bad_risk_is_refused(risk):
-    with pytest.raises(InputError, match="risk_aversion must be >= 0"):
+@pytest.mark.parametrize(
+    ("risk", "message"),
+    [
+        (-1.0, "risk_aversion must be >= 0, got -1.0"),
+        (math.nan, "risk_aversion must be >= 0, got nan"),
+        ("risky", "a risk must be a number, .* got 'risky'"),
+        (None, "a risk must be a number, .* got None"),
+    ],
+)
+def test_a_bad_risk_is_refused(risk, message):
+    with pytest.raises(InputError, match=message):
         optimize(random_problem(20, 3, 2, 0.9).mdp(), risk)
 
 
