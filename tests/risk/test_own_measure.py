@@ -49,7 +49,7 @@ def test_its_text_is_known_from_its_name() -> None:
     assert risk_text(RISK) == "two-sided:0.4"
     assert parse_risk("two-sided:0.4") == RISK
     assert "two-sided:SHARE" in forms()
-    with pytest.raises(InputError, match="two-sided:SHARE.*, got 'two-sided:x'"):
+    with pytest.raises(InputError, match=r"two-sided:SHARE.*, got 'two-sided:x'"):
         parse_risk("two-sided:x")
     assert agent_name("td3", "two-sided:0.4") == "MVPI-TD3, two-sided:0.4"
 
