@@ -24,6 +24,9 @@ settings.load_profile("repeatable")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
+# Ray would join the cluster that a test of the other process has started, and lose it with that.
+os.environ.setdefault("RAY_ADDRESS", "local")
+
 # Compiled updates are kept on disk: many tests need the same few, in many processes.
 _CACHE = {
     "jax_compilation_cache_dir": f"{tempfile.gettempdir()}/mvpi-tests-{os.getuid()}",

@@ -78,9 +78,9 @@ class Normalised(gym.wrappers.NormalizeReward):  # type: ignore[type-arg]
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_normalised_rewards() -> None:
+def test_normalised_rewards(build: Any) -> None:
     with pytest.raises(mvpi.InputError, match="NormalizeReward"):
-        risk_averse(dqn(Normalised), risk=1.0).build_algo()
+        build(risk_averse(dqn(Normalised), risk=1.0))
 
 
 def test_the_missing_extra_is_named() -> None:
