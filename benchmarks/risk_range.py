@@ -4,9 +4,9 @@
     python benchmarks/risk_range.py --assets 2 --seeds 1
 
 MVPI-TD3 with `RiskRange(0.5, 5)`, and beside it, in turns, at the single risk aversion 1 with the
-settings of `portfolio.py`, which take it to its target. The range has the same settings but for the
-batch, 384 instead of 256, and a learning rate that begins at 3e-3 and falls to a fiftieth: critics
-and actor have a function of the risk aversion to learn. The action of `agent.at(lam)` at nine risk
+settings of `portfolio.py`, which take it to its target. The range has the same settings but for 8
+updates every 200 steps instead of 6, and a learning rate that begins at 3e-3 and falls to a
+fiftieth: critics and actor have a function of the risk aversion to learn. The action of `agent.at(lam)` at nine risk
 aversions is put into the closed form: its objective as a share of the largest one. The box of
 actions is that of the smallest risk aversion, the same for all.
 
@@ -32,7 +32,7 @@ from rows import append_rows, read_rows
 import mvpi
 
 RANGE = mvpi.RiskRange(0.5, 5.0)
-OF_RANGE = {"batch_size": 384, "learning_rate": 3e-3, "decay_steps": STEPS}
+OF_RANGE = {"gradient_steps": 8, "learning_rate": 3e-3, "decay_steps": STEPS}
 SINGLE = 1.0
 POINTS = 9
 

@@ -56,10 +56,11 @@ def test_coordinates_of_a_range_can_be_turned_back(low: float, width: float, sha
 def test_draws_go_a_little_beyond_both_ends_and_never_below_0() -> None:
     known = RiskRange(0.5, 5.0)
     places = np.sort(known.coordinate(known.draw(np.random.default_rng(0), 100_000)))
-    assert np.abs(places - np.linspace(-BEYOND, BEYOND, places.size)).max() < 0.02
+    nodes = BEYOND * np.sin(np.linspace(-0.5 * np.pi, 0.5 * np.pi, places.size))
+    assert np.abs(places - nodes).max() < 0.02
     from_zero = RiskRange(0.0, 5.0).draw(np.random.default_rng(0), 100_000)
     assert from_zero.min() == 0.0
-    assert np.mean(from_zero == 0.0) == pytest.approx((BEYOND - 1.0) / (2.0 * BEYOND), abs=0.01)
+    assert np.mean(from_zero == 0.0) == pytest.approx(0.5 - np.asin(1.0 / BEYOND) / np.pi, abs=0.01)
     assert 5.0 < from_zero.max() <= 2.5 * (1.0 + BEYOND)
 
 

@@ -22,8 +22,8 @@ from helpers.sb3_algorithms import (
     Pair,
     Reach,
 )
-from helpers.sb3_checks import Drawn
-from stable_baselines3 import DQN, SAC, HerReplayBuffer
+from helpers.sb3_checks import Drawn, equal, weights
+from stable_baselines3 import DQN, PPO, SAC, HerReplayBuffer
 from stable_baselines3.common.buffers import DictReplayBuffer, NStepReplayBuffer, ReplayBuffer
 from stable_baselines3.common.type_aliases import ReplayBufferSamples
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecNormalize
@@ -238,6 +238,23 @@ def raw_by_action(model: Any, batch: Any) -> Any:
 
 def test_a_ring_that_wraps_many_times() -> None:
     check_batches(OURS_AND_SBX[0].plugged(RISK, buffer_size=30, window=45), echoed, steps=200)
+
+
+class WithoutInfos(DummyVecEnv):
+    """Environments that have infos only when an episode has ended."""
+
+    def step_wait(self) -> Any:
+        observations, rewards, dones, infos = super().step_wait()
+        return observations, rewards, dones, infos if dones.any() else []
+
+
+def test_infos_are_read_at_the_end_of_episodes_alone() -> None:
+    settings = {"risk": 1.0, "n_steps": 32, "batch_size": 8, "seed": 0}
+    plain, without = (
+        weights(risk_averse(PPO, "MlpPolicy", envs([Echo, Echo]), **settings).learn(64))
+        for envs in (DummyVecEnv, WithoutInfos)
+    )
+    assert equal(plain, without)
 
 
 def test_environments_in_processes() -> None:

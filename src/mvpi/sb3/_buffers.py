@@ -197,9 +197,14 @@ def refuse_sums_of_columns(buffer: Any, risk: Any) -> None:
 
 
 def terminated(dones: Any, infos: Any) -> npt.NDArray[np.bool_]:
-    """Which environments are done other than by a time limit."""
-    cut = [bool(info.get(CUT, False)) for info in infos]
-    return np.asarray(dones, np.bool_) & ~np.array(cut, np.bool_)
+    """Which environments are done other than by a time limit.
+
+    Only infos of those that are done are read: some environments have none for the others.
+    """
+    ended = np.array(dones, np.bool_)
+    for i in np.flatnonzero(ended):
+        ended[i] = not infos[i].get(CUT, False)
+    return ended
 
 
 def recent(buffer: Any, count: int, columns: Any) -> Observed:
