@@ -39,7 +39,7 @@ SETTINGS: dict[str, Any] = {
     "gradient_steps": 6,
     "averaging": 1_000,
     "return_scale": 100.0,
-    "evaluation_every": 60_000,
+    "evaluation_every": 200_000,
 }
 EPISODES = 100
 
@@ -74,8 +74,8 @@ class Config:
     """Where run directories are."""
     risks: tuple[str, ...] = tuple(RISKS)
     seeds: tuple[int, ...] = (0, 1, 2)
-    steps: int = 60_000
-    warmup: int = 40_000
+    steps: int = 200_000
+    warmup: int = 120_000
     """Steps over which the risk is raised, `risk_warmup`."""
 
 

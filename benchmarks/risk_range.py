@@ -6,9 +6,9 @@
 MVPI-TD3 with `RiskRange(0.5, 5)`, and beside it, in turns, at the single risk aversion 1 with the
 settings of `portfolio.py`, which take it to its target. The range has the same settings but for 8
 updates every 200 steps instead of 6, and a learning rate that begins at 3e-3 and falls to a
-fiftieth: critics and actor have a function of the risk aversion to learn. The action of `agent.at(lam)` at nine risk
-aversions is put into the closed form: its objective as a share of the largest one. The box of
-actions is that of the smallest risk aversion, the same for all.
+fiftieth: critics and actor have a function of the risk aversion to learn. The action of
+`agent.at(lam)` at nine risk aversions is put into the closed form: its objective as a share of the
+largest one. The box of actions is that of the smallest risk aversion, the same for all.
 
 Seconds are those the process had the processor. Rows go to a CSV file as they are measured; those
 that are there already are not measured again.
