@@ -1,11 +1,14 @@
 """Settings of the whole test suite."""
 
 import atexit
+import gc
 import os
 import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import chdir
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -50,6 +53,32 @@ def _working_directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
     """Tests run in a directory of their own: what they write by mistake is not in the project."""
     with chdir(tmp_path_factory.mktemp("working")):
         yield
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Files, not single tests, unless another distribution is asked for."""
+    if config.getvalue("dist") != "load":
+        return None
+    from helpers.scheduling import GroupScheduling
+
+    return GroupScheduling(config, log)
+
+
+_LAST = pytest.StashKey[Path]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """What earlier files have left, compiled functions above all, is not searched for garbage.
+
+    With all that the tests import and compile, a search took seconds, again and again.
+    """
+    if item.session.stash.get(_LAST, None) != item.path:
+        item.session.stash[_LAST] = item.path
+        gc.collect()
+        gc.freeze()
+    return (yield)
 
 
 _BEFORE = pytest.StashKey[set[str]]()
