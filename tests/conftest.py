@@ -20,7 +20,21 @@ pytest.register_assert_rewrite("helpers")
 _ALWAYS = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("repeatable", _ALWAYS, derandomize=True)
 settings.register_profile("explore", _ALWAYS, max_examples=1000)
-settings.load_profile("repeatable")
+settings.register_profile("quick", settings.get_profile("repeatable"), max_examples=50)
+settings.load_profile("quick")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """With the slow tests, all examples. A profile that is asked for is loaded after this."""
+    from helpers import examples
+
+    if config.option.markexpr != "not slow":
+        settings.load_profile("repeatable")
+        examples.try_all()
+
+
+# Compilers make many objects that live long: to search them for garbage rarely is enough.
+gc.set_threshold(20_000, 20, 20)
 
 # Tests run side by side. The threads of torch and numba wait for each other by spinning: two
 # processes with two threads each on two cores take many times as long.

@@ -9,8 +9,9 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from helpers.examples import examples
 from helpers.problems import Problem, flow_constraints, forbidding, problems, random_problem
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
@@ -22,7 +23,7 @@ DISCOUNTS = (0.3, 0.9, 0.99, 1.0)
 TOLERANCE = 1e-6
 """Of means and variances, in units in which the rewards go from -1 to 1."""
 
-cases = settings(max_examples=60)
+cases = examples(60)
 
 
 class Units:
