@@ -26,11 +26,8 @@ settings.load_profile("quick")
 
 def pytest_configure(config: pytest.Config) -> None:
     """With the slow tests, all examples. A profile that is asked for is loaded after this."""
-    from helpers import examples
-
     if config.option.markexpr != "not slow":
         settings.load_profile("repeatable")
-        examples.try_all()
 
 
 # Compilers make many objects that live long: to search them for garbage rarely is enough.

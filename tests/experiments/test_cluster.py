@@ -266,7 +266,7 @@ def test_the_driver_submits_again_what_has_to_wait_and_says_so_once(
 @pytest.mark.parametrize(
     ("address", "seconds", "words"),
     [
-        ("127.0.0.1:1", 6.0, "no answer within 6 seconds"),
+        ("127.0.0.1:1", 3.0, "no answer within 3 seconds"),
         ("nonsense", PATIENCE, "Invalid address format: nonsense"),
     ],
 )

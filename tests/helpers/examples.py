@@ -6,14 +6,11 @@ from typing import Any
 
 from hypothesis import settings
 
-_share = [3]
-
-
-def try_all() -> None:
-    """From here on: before the modules of the tests are imported."""
-    _share[0] = 1
-
 
 def examples(number: int) -> Any:
-    """Settings of a test that is to have so many examples when the slow tests run, too."""
-    return settings(max_examples=max(20, number // _share[0]))
+    """Settings of a test that is to have so many examples when the slow tests run, too.
+
+    The profile of every run has fewer than 100, see `tests/conftest.py`.
+    """
+    quick = settings().max_examples < 100
+    return settings(max_examples=max(20, number // 3) if quick else number)

@@ -21,7 +21,19 @@ _GROUPS = {
 }
 
 # The longest, so that no process is left with one of them when the others are done.
-_FIRST = ("Ray", "tests/agents/test_training_on_policy.py")
+_FIRST = (
+    "Ray",
+    "tests/test_documents.py",
+    "tests/agents/test_training_on_policy.py",
+    "tests/experiments/test_local.py",
+    "browser",
+    "tests/attack/test_attacks.py",
+    "tests/sb3/test_every_algorithm.py",
+    "tests/cli/test_paper.py",
+    "tests/offline/test_training.py",
+    "tests/offline/test_extended.py",
+    "tests/agents/test_training.py",
+)
 
 
 def group_of(nodeid: str) -> str:
