@@ -38,6 +38,9 @@ gc.set_threshold(20_000, 20, 20)
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
+# Dozens of processes import the package and the tests: compiled once, as everywhere else.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 # Ray would join the cluster that a test of the other process has started, and lose it with that.
 os.environ.setdefault("RAY_ADDRESS", "local")
 
