@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
@@ -126,11 +126,11 @@ QUICK = ("SAC", "PPO")
 """Of the algorithms of SBX, those that every run of the tests takes: they compile for seconds."""
 
 
-def each(algorithms: Iterable[Algorithm]) -> pytest.MarkDecorator:
-    """A test for each of them, slow for most of SBX."""
+def each(algorithms: Iterable[Algorithm], quick: Collection[str] = QUICK) -> pytest.MarkDecorator:
+    """A test for each of them, slow for all of SBX but `quick`."""
     marked = [
         pytest.param(
-            a, marks=[pytest.mark.slow] if a.library == SBX and a.name not in QUICK else []
+            a, marks=[pytest.mark.slow] if a.library == SBX and a.name not in quick else []
         )
         for a in algorithms
     ]

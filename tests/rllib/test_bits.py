@@ -29,8 +29,8 @@ pytestmark = pytest.mark.usefixtures("ray_session")
     ],
 )
 def test_risk_0(plain: Any) -> None:
-    wanted, results = trained(plain)
-    found, others = trained(risk_averse(plain, risk=0.0))
+    wanted, results = trained(plain, 2)
+    found, others = trained(risk_averse(plain, risk=0.0), 2)
     assert_same_bits(found, wanted)
     for ours, theirs in zip(others, results, strict=True):
         returns = [r["env_runners"].get("episode_return_mean") for r in (ours, theirs)]

@@ -30,7 +30,7 @@ BY_NAME = {str(a): a for a in ALGORITHMS}
 SAC_, PPO_ = BY_NAME["stable_baselines3.SAC"], BY_NAME["stable_baselines3.PPO"]
 both = pytest.mark.parametrize("algorithm", [SAC_, PPO_], ids=str)
 OLD = Path(__file__).parent / "pickled_plug"
-every_algorithm = each(ALGORITHMS)
+every_algorithm = each(ALGORITHMS, quick=["SAC"])
 NO_PICKLE = "no pickle of ours in a model file"
 OTHER_RISK = "`load(risk=)`"
 ATTACH = "`attach`"
