@@ -67,7 +67,7 @@ FAST = (
 
 @pytest.mark.parametrize("name", FAST)
 def test_killed_again_and_again(tmp_path: Path, name: str) -> None:
-    assert survive(CASES[name], seed=1, kills=10, tmp_path=tmp_path) > 2
+    assert survive(CASES[name], seed=1, kills=6, tmp_path=tmp_path) > 2
 
 
 @pytest.mark.slow

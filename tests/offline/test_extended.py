@@ -251,7 +251,9 @@ def test_a_range_of_one_value_is_the_plain_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("few_resamples")
-@pytest.mark.parametrize("risk", MEASURES, ids=str)
+@pytest.mark.parametrize(
+    "risk", [pytest.param(MEASURES[0], marks=pytest.mark.slow), *MEASURES[1:]], ids=str
+)
 def test_resumed_runs_end_with_the_same_bytes(risk: Risk, tmp_path: Path) -> None:
     learn_in(tmp_path / "whole", learner(risk), 60)
 

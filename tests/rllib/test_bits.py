@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("ray_session")
         pytest.param(ppo(), id="PPO"),
         pytest.param(ppo("CartPole-v1").env_runners(num_envs_per_env_runner=3), id="PPO-vector"),
         pytest.param(sac(Portfolio), id="SAC"),
-        pytest.param(brief(dqn()), id="DQN"),
+        pytest.param(brief(dqn()), id="DQN", marks=pytest.mark.slow),
         pytest.param(brief(dqn(n_step=3)), id="DQN-3-steps"),
         pytest.param(
             sac(Portfolio, n_step=(1, 4), replay_buffer_config={"type": "EpisodeReplayBuffer"}),

@@ -10,7 +10,16 @@ from pathlib import Path
 import gymnasium as gym
 import numpy as np
 import pytest
-from helpers.sb3_algorithms import ALGORITHMS, OFF, OFF_POLICY, ON_POLICY, Algorithm, Echo, each
+from helpers.sb3_algorithms import (
+    ALGORITHMS,
+    OFF,
+    OFF_POLICY,
+    ON_POLICY,
+    Algorithm,
+    Echo,
+    each,
+    each_kind,
+)
 from helpers.sb3_checks import Drawn, Rollouts, equal, weights
 from stable_baselines3.common.logger import configure
 from stable_baselines3.common.vec_env import DummyVecEnv
@@ -132,7 +141,7 @@ def test_an_iteration_is_the_plain_one_in_an_augmented_environment(algorithm: Al
         np.testing.assert_allclose(ours, theirs, rtol=1e-3, atol=2e-5)
 
 
-@every_algorithm
+@each_kind(ALGORITHMS)
 @pytest.mark.supports(STATE)
 def test_saving_and_loading_keeps_y_and_the_window(algorithm: Algorithm, tmp_path: Path) -> None:
     model = algorithm.plugged(CVaR(0.3), window=70)
@@ -156,7 +165,7 @@ def test_saving_and_loading_keeps_y_and_the_window(algorithm: Algorithm, tmp_pat
     assert loaded.y == CVaR(0.3).dual(loaded.rewards)
 
 
-@every_algorithm
+@each_kind(ALGORITHMS)
 @pytest.mark.supports(SEVERAL)
 def test_several_environments(algorithm: Algorithm) -> None:
     envs = DummyVecEnv([algorithm.env for _ in range(3)])

@@ -38,16 +38,19 @@ RANGE = RiskRange(0.5, 2.0)
 RISKS = [RANGE, OfReturn(MeanVariance(0.3)), OfReturn(RANGE)]
 
 
+OFTEN = ("stable_baselines3.SAC", "stable_baselines3.DQN", "stable_baselines3.PPO")
+
+
 def each_with_every_risk(algorithms: list[Algorithm]) -> pytest.MarkDecorator:
-    """Of the algorithms of SBX, which compile for seconds, one with the last risk in every run."""
+    """In every run all algorithms with the last risk, which has both columns; few of SBX."""
     marked = [
         pytest.param(
             a,
             risk,
             id=f"{risk.text}-{a}",
-            marks=[pytest.mark.slow]
-            if a.library == SBX and (a.name not in QUICK or risk != RISKS[-1])
-            else [],
+            marks=[]
+            if str(a) in OFTEN or (risk == RISKS[-1] and (a.library != SBX or a.name in QUICK))
+            else [pytest.mark.slow],
         )
         for risk in RISKS
         for a in algorithms
@@ -151,7 +154,6 @@ class Ending(Echo):
         return seen, reward, terminated or truncated, False, info
 
 
-OFTEN = ("stable_baselines3.SAC", "stable_baselines3.DQN", "stable_baselines3.PPO")
 AT_RISK_0 = [
     pytest.param(a, risk, id=f"{a}-{risk}", marks=[] if str(a) in OFTEN else [pytest.mark.slow])
     for a in ALGORITHMS

@@ -447,8 +447,14 @@ def frontier_of(name: str) -> Frontier:
     return mvpi.frontier(PICTURES[name]())
 
 
-@pytest.mark.parametrize("spread", ["variance", "standard deviation"])
-@pytest.mark.parametrize("name", PICTURES)
+@pytest.mark.parametrize(
+    ("name", "spread"),
+    [
+        pytest.param(name, spread, marks=[] if often or i % 3 == 0 else [pytest.mark.slow])
+        for i, name in enumerate(PICTURES)
+        for spread, often in (("variance", True), ("standard deviation", False))
+    ],
+)
 def test_the_picture_is_filled_and_its_labels_cover_nothing(name: str, spread) -> None:
     from matplotlib.text import Text
 

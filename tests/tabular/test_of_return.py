@@ -67,7 +67,7 @@ def mdp_of(episode):
     return MDP.from_outcomes(rows, discount=episode.discount, start=start)
 
 
-BLOCKS = [*range(3), *(pytest.param(block, marks=pytest.mark.slow) for block in range(3, 10))]
+BLOCKS = [*range(2), *(pytest.param(block, marks=pytest.mark.slow) for block in range(2, 10))]
 
 
 def simulated_law(mdp, policy, start, horizon):
