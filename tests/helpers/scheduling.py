@@ -33,6 +33,11 @@ _FIRST = (
     "tests/offline/test_training.py",
     "tests/offline/test_extended.py",
     "tests/agents/test_training.py",
+    "tests/sb3/test_extended_risks.py",
+    "tests/sb3/test_model_files.py",
+    "tests/sb3/test_buffers.py",
+    "tests/tabular/test_solve.py",
+    "tests/cli/test_app.py",
 )
 
 
