@@ -1,11 +1,14 @@
 """Settings of the whole test suite."""
 
 import atexit
+import gc
 import os
 import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import chdir
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -17,12 +20,26 @@ pytest.register_assert_rewrite("helpers")
 _ALWAYS = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("repeatable", _ALWAYS, derandomize=True)
 settings.register_profile("explore", _ALWAYS, max_examples=1000)
-settings.load_profile("repeatable")
+settings.register_profile("quick", settings.get_profile("repeatable"), max_examples=50)
+settings.load_profile("quick")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """With the slow tests, all examples. A profile that is asked for is loaded after this."""
+    if config.option.markexpr != "not slow":
+        settings.load_profile("repeatable")
+
+
+# Compilers make many objects that live long: to search them for garbage rarely is enough.
+gc.set_threshold(20_000, 20, 20)
 
 # Tests run side by side. The threads of torch and numba wait for each other by spinning: two
 # processes with two threads each on two cores take many times as long.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+# Dozens of processes import the package and the tests: compiled once, as everywhere else.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # Ray would join the cluster that a test of the other process has started, and lose it with that.
 os.environ.setdefault("RAY_ADDRESS", "local")
@@ -50,6 +67,32 @@ def _working_directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
     """Tests run in a directory of their own: what they write by mistake is not in the project."""
     with chdir(tmp_path_factory.mktemp("working")):
         yield
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Files, not single tests, unless another distribution is asked for."""
+    if config.getvalue("dist") != "load":
+        return None
+    from helpers.scheduling import GroupScheduling
+
+    return GroupScheduling(config, log)
+
+
+_LAST = pytest.StashKey[Path]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """What earlier files have left, compiled functions above all, is not searched for garbage.
+
+    With all that the tests import and compile, a search took seconds, again and again.
+    """
+    if item.session.stash.get(_LAST, None) != item.path:
+        item.session.stash[_LAST] = item.path
+        gc.collect()
+        gc.freeze()
+    return (yield)
 
 
 _BEFORE = pytest.StashKey[set[str]]()

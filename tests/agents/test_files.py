@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.examples import examples
 from helpers.victims import (
     Case,
     Death,
@@ -29,7 +30,7 @@ from helpers.victims import (
     snapshot,
     status_of,
 )
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import mvpi
@@ -347,7 +348,7 @@ def test_a_policy_truncated_at_every_byte(tmp_path: Path) -> None:
         assert attempt(path) is None, f"the first {end} bytes of {len(content)} load"
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(1, 255)), min_size=1))
 def test_a_policy_with_flipped_bytes(
     tmp_path_factory: pytest.TempPathFactory, flips: list[tuple[float, int]]
@@ -373,7 +374,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(st.sampled_from([*record(), "gamma", "hidden", "id", "action_noise"]), JSON)
 def test_a_policy_with_any_fact_replaced(
     tmp_path_factory: pytest.TempPathFactory, name: str, value: Any

@@ -17,8 +17,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.examples import examples
 from helpers.mounts import small_disk
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mvpi import InputError
@@ -111,7 +112,7 @@ OPERATIONS = st.lists(
 )
 
 
-@settings(max_examples=400)
+@examples(400)
 @given(st.integers(1, 12), OPERATIONS, st.integers(1, 200), st.integers(1, 200))
 def test_killed_at_any_moment(
     size: int, operations: list[tuple[str, int]], hashed: int, ahead: int

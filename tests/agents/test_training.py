@@ -67,7 +67,7 @@ FAST = (
 
 @pytest.mark.parametrize("name", FAST)
 def test_killed_again_and_again(tmp_path: Path, name: str) -> None:
-    assert survive(CASES[name], seed=1, kills=10, tmp_path=tmp_path) > 2
+    assert survive(CASES[name], seed=1, kills=6, tmp_path=tmp_path) > 2
 
 
 @pytest.mark.slow
@@ -209,6 +209,12 @@ def test_a_finished_run_whose_prolonging_was_killed_at_once_is_whole(tmp_path: P
 # ---- real processes -------------------------------------------------------------------------
 
 
+def test_processes_killed_five_times(tmp_path: Path, server: Server) -> None:
+    case = Case(["Walk"], steps=1_000, settings={"buffer_size": 41})
+    assert kill_processes(case, 5, tmp_path, server, within=60) == 5
+
+
+@pytest.mark.slow
 def test_processes_killed_twenty_times(tmp_path: Path, server: Server) -> None:
     case = Case(["Walk"], steps=6_000, settings={"buffer_size": 41})
     assert kill_processes(case, 20, tmp_path, server, within=60) == 20

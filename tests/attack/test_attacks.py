@@ -13,7 +13,7 @@ HERE = Path(__file__).parent
 
 @pytest.mark.parametrize(
     ("kind", "count"),
-    [("calls", 60), ("commands", 60), ("damaged", 32), ("files", 100), ("interrupts", 12)],
+    [("calls", 40), ("commands", 40), ("damaged", 24), ("files", 100), ("interrupts", 4)],
 )
 def test_a_few_attacks_are_withstood(
     kind: str, count: int, monkeypatch: pytest.MonkeyPatch

@@ -62,7 +62,7 @@ def test_no_portfolio_beats_the_best(risk: Risk) -> None:
     best = env.best_action(risk)
     assert np.abs(best).max() <= env.bound + 1e-12
     rng = np.random.default_rng(0)
-    tried = [*rng.uniform(-1, 1, (2_000, 3)), *(best + 0.02 * rng.standard_normal((2_000, 3)))]
+    tried = [*rng.uniform(-1, 1, (1_000, 3)), *(best + 0.02 * rng.standard_normal((1_000, 3)))]
     if isinstance(risk, VarianceBudget):
         assert best @ env.covariance @ best == pytest.approx(risk.limit, rel=1e-6)
         tried = [a for a in tried if a @ env.covariance @ a <= risk.limit]

@@ -142,6 +142,26 @@ def test_the_outcomes_are_those_of_the_local_runner_bit_for_bit(
     assert stamps(tmp_path) == before
 
 
+def test_a_lost_worker_and_a_lost_node_are_made_up_for(
+    tmp_path: Path, nodes: Nodes, gate: Gate, undisturbed: Path
+) -> None:
+    """The task on that node is lost with it."""
+    experiments = [td3(), ppo()]
+    gate.close()
+    work = InBackground(RayRunner(nodes.address), experiments, tmp_path)
+    first, second = at_the_gate(gate, tmp_path, *experiments)
+    kill(first)
+    nodes.lose(second)
+    nodes.add()
+    at_the_gate(gate, tmp_path, *experiments, but=(first, second))
+    gate.open()
+    assert told(work.end()) == {e.name: ["running", "done"] for e in experiments}
+    for experiment in experiments:
+        assert results(tmp_path, experiment) == results(undisturbed, experiment)
+    assert not workers(tmp_path)
+
+
+@pytest.mark.slow
 def test_lost_workers_tasks_and_nodes_are_made_up_for(
     tmp_path: Path, nodes: Nodes, gate: Gate, undisturbed: Path
 ) -> None:
@@ -246,7 +266,7 @@ def test_the_driver_submits_again_what_has_to_wait_and_says_so_once(
 @pytest.mark.parametrize(
     ("address", "seconds", "words"),
     [
-        ("127.0.0.1:1", 6.0, "no answer within 6 seconds"),
+        ("127.0.0.1:1", 3.0, "no answer within 3 seconds"),
         ("nonsense", PATIENCE, "Invalid address format: nonsense"),
     ],
 )

@@ -118,6 +118,11 @@ def dqn(env: Any = Gamble, **training: Any) -> Any:
     return _small(DQNConfig(), env, settings).env_runners(rollout_fragment_length=4)
 
 
+def brief(config: Any) -> Any:
+    """With iterations of a few updates: what is drawn from a replay buffer takes RLlib long."""
+    return config.reporting(min_sample_timesteps_per_iteration=60)
+
+
 def sac(env: Any = Gamble, **training: Any) -> Any:
     settings = {
         "train_batch_size": 16,

@@ -126,14 +126,31 @@ QUICK = ("SAC", "PPO")
 """Of the algorithms of SBX, those that every run of the tests takes: they compile for seconds."""
 
 
+KINDS = (
+    "stable_baselines3.SAC",
+    "stable_baselines3.DQN",
+    "stable_baselines3.PPO",
+    "sb3_contrib.CrossQ",
+    "sb3_contrib.RecurrentPPO",
+    "sbx.SAC",
+)
+"""With and without a replay buffer, choices, statistics of batches, a memory, and JAX."""
+
+
 def each(algorithms: Iterable[Algorithm]) -> pytest.MarkDecorator:
     """A test for each of them, slow for most of SBX."""
-    marked = [
-        pytest.param(
-            a, marks=[pytest.mark.slow] if a.library == SBX and a.name not in QUICK else []
-        )
-        for a in algorithms
-    ]
+    return _each(algorithms, lambda a: a.library != SBX or a.name in QUICK)
+
+
+def each_kind(algorithms: Iterable[Algorithm]) -> pytest.MarkDecorator:
+    """A test for each of them, slow for all but one of a kind."""
+    return _each(algorithms, lambda a: str(a) in KINDS)
+
+
+def _each(
+    algorithms: Iterable[Algorithm], quick: Callable[[Algorithm], bool]
+) -> pytest.MarkDecorator:
+    marked = [pytest.param(a, marks=[] if quick(a) else [pytest.mark.slow]) for a in algorithms]
     return pytest.mark.parametrize("algorithm", marked, ids=str)
 
 

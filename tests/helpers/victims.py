@@ -463,7 +463,6 @@ def files_left_open() -> Iterator[None]:
             yield
         finally:
             gc.collect()
-            gc.unfreeze()
 
 
 # ---- the server -----------------------------------------------------------------------------

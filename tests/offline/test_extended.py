@@ -207,6 +207,7 @@ def test_y_of_returns_is_that_of_a_known_policy() -> None:
 # Agents and files.
 
 
+@pytest.mark.usefixtures("few_resamples")
 @pytest.mark.parametrize("risk", MEASURES, ids=str)
 def test_what_comes_out_is_an_agent_that_is_saved_and_loaded(risk: Risk, tmp_path: Path) -> None:
     rows: list[dict[str, Any]] = []
@@ -249,7 +250,10 @@ def test_a_range_of_one_value_is_the_plain_one(tmp_path: Path) -> None:
         assert (tmp_path / "plain" / file).read_bytes() == (tmp_path / "range" / file).read_bytes()
 
 
-@pytest.mark.parametrize("risk", MEASURES, ids=str)
+@pytest.mark.usefixtures("few_resamples")
+@pytest.mark.parametrize(
+    "risk", [pytest.param(MEASURES[0], marks=pytest.mark.slow), *MEASURES[1:]], ids=str
+)
 def test_resumed_runs_end_with_the_same_bytes(risk: Risk, tmp_path: Path) -> None:
     learn_in(tmp_path / "whole", learner(risk), 60)
 

@@ -120,13 +120,21 @@ def test_a_run_that_ended_between_two_estimates_goes_on_exactly(
     assert bytes_in(tmp_path / "parts") == whole
 
 
+@pytest.fixture(scope="module")
+def whole_by_sixes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    out = tmp_path_factory.mktemp("sixes")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(td3_bc, "_UPDATES_TOGETHER", 6)
+        learn_in(out, learner(), 60)
+    return bytes_in(out)
+
+
 @pytest.mark.parametrize("at", [1, 3, 4])
 def test_a_stop_that_is_asked_for_is_made_at_a_checkpoint(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole_by_sixes: dict[str, bytes], at: int
 ) -> None:
     """In the middle of a period, not only where `y` is estimated; the bytes stay the same."""
     monkeypatch.setattr(td3_bc, "_UPDATES_TOGETHER", 6)
-    learn_in(tmp_path / "whole", learner(), 60)
     stopped, calls = learner(), 0
     draw, before = stopped._draw, signal.getsignal(signal.SIGTERM)
 
@@ -144,7 +152,7 @@ def test_a_stop_that_is_asked_for_is_made_at_a_checkpoint(
     assert signal.getsignal(signal.SIGTERM) is before
     resumed = learner()
     learn_in(tmp_path / "cut", resumed, 60)
-    assert bytes_in(tmp_path / "cut") == bytes_in(tmp_path / "whole")
+    assert bytes_in(tmp_path / "cut") == whole_by_sixes
 
 
 def test_sigterm_from_the_shell_leaves_a_checkpoint(tmp_path: Path) -> None:

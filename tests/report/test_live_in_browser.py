@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.browser import Opened, needs_browser
 from helpers.page import page_of
 from helpers.run_directories import AGENTS, TASKS, write_range_run, write_study
 
-sync_api = pytest.importorskip("playwright.sync_api")
+pytest.importorskip("playwright.sync_api")
 
-_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-_BROWSER = next(filter(None, map(shutil.which, _NAMES)), None)
-pytestmark = pytest.mark.skipif(
-    _BROWSER is None, reason="needs a browser on PATH: chromium or google-chrome"
-)
+pytestmark = needs_browser
 _LINES = "f => f.querySelectorAll('.scatterlayer .trace, .barlayer .trace').length"
 
 
@@ -31,30 +27,12 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with sync_api.sync_playwright() as playwright:
-        # Without a sandbox, which root may not have: the page is ours.
-        browser = playwright.chromium.launch(executable_path=_BROWSER, args=["--no-sandbox"])
-        yield browser
-        browser.close()
-
-
-@pytest.fixture(params=[1280, 375])
-def page(request: pytest.FixtureRequest, browser: Any, report: Path) -> Iterator[Any]:
-    """The report on a screen of that width; what the browser complained about is an error."""
-    page = browser.new_page(viewport={"width": request.param, "height": 800})
-    heard: list[str] = []
-    page.on("console", lambda message: heard.append(f"console: {message.text}"))
-    page.on("pageerror", lambda error: heard.append(f"error: {error}"))
-    page.on("request", lambda asked: heard.append(f"request: {asked.url}"))
-    page.goto(report.as_uri())
-    page.wait_for_selector("figure .main-svg")
-    yield page
-    page.close()
-    assert [h for h in heard if not h.startswith("request: data:")] == [
-        f"request: {report.as_uri()}"
-    ]
+@pytest.fixture(scope="module", params=[1280, 375])
+def opened(request: pytest.FixtureRequest, browser: Any, report: Path) -> Iterator[Opened]:
+    """The report on a screen of that width."""
+    opened = Opened(browser, report, request.param, drawn="figure .main-svg", inside=("data",))
+    yield opened
+    opened.close()
 
 
 def figure(page: Any, title: str) -> Any:
@@ -110,6 +88,11 @@ def test_seeds_and_other_series_are_shown(page: Any) -> None:
     choice.select_option(label=titles[1])
     page.wait_for_timeout(200)
     assert plot.locator(".ytitle").text_content() == titles[1]
+    choice.select_option(label=titles[0])
+    page.locator(".seeds input").uncheck()
+    page.wait_for_timeout(200)
+    assert plot.locator(".ytitle").text_content() == titles[0]
+    assert plot.evaluate(_LINES) == before
 
 
 def test_the_data_can_be_kept(page: Any) -> None:

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.browser import Opened, needs_browser
 from helpers.page import page_of
 from helpers.run_directories import AGENTS, TASKS, write_run, write_study
 
-sync_api = pytest.importorskip("playwright.sync_api")
+pytest.importorskip("playwright.sync_api")
 
-_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-_BROWSER = next(filter(None, map(shutil.which, _NAMES)), None)
-pytestmark = pytest.mark.skipif(
-    _BROWSER is None, reason="needs a browser on PATH: chromium or google-chrome"
-)
+pytestmark = needs_browser
 WIDTHS = (1280, 375)
 
 
@@ -36,29 +32,12 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with sync_api.sync_playwright() as playwright:
-        # Without a sandbox, which root may not have: the page is ours.
-        browser = playwright.chromium.launch(executable_path=_BROWSER, args=["--no-sandbox"])
-        yield browser
-        browser.close()
-
-
-@pytest.fixture(params=WIDTHS)
-def page(request: pytest.FixtureRequest, browser: Any, report: Path) -> Iterator[Any]:
-    """The report on a screen of that width; what the browser complained about is an error."""
-    page = browser.new_page(viewport={"width": request.param, "height": 800})
-    heard: list[str] = []
-    page.on("console", lambda message: heard.append(f"console: {message.text}"))
-    page.on("pageerror", lambda error: heard.append(f"error: {error}"))
-    page.on("request", lambda asked: heard.append(f"request: {asked.url}"))
-    page.on("requestfailed", lambda asked: heard.append(f"failed: {asked.url}"))
-    page.goto(report.as_uri())
-    yield page
-    page.wait_for_load_state("networkidle")
-    page.close()
-    assert heard == [f"request: {report.as_uri()}"]
+@pytest.fixture(scope="module", params=WIDTHS)
+def opened(request: pytest.FixtureRequest, browser: Any, report: Path) -> Iterator[Opened]:
+    """The report on a screen of that width."""
+    opened = Opened(browser, report, request.param, drawn="figure > svg")
+    yield opened
+    opened.close()
 
 
 def test_the_page_itself_never_scrolls_sideways(page: Any) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import gymnasium as gym
 import pytest
-from helpers.rllib_problems import Portfolio, assert_same_bits, dqn, ppo, sac, trained
+from helpers.rllib_problems import Portfolio, assert_same_bits, brief, dqn, ppo, sac, trained
 
 from mvpi.rllib import augmenter_of, risk_averse
 
@@ -19,8 +19,8 @@ pytestmark = pytest.mark.usefixtures("ray_session")
         pytest.param(ppo(), id="PPO"),
         pytest.param(ppo("CartPole-v1").env_runners(num_envs_per_env_runner=3), id="PPO-vector"),
         pytest.param(sac(Portfolio), id="SAC"),
-        pytest.param(dqn(), id="DQN"),
-        pytest.param(dqn(n_step=3), id="DQN-3-steps"),
+        pytest.param(brief(dqn()), id="DQN", marks=pytest.mark.slow),
+        pytest.param(brief(dqn(n_step=3)), id="DQN-3-steps"),
         pytest.param(
             sac(Portfolio, n_step=(1, 4), replay_buffer_config={"type": "EpisodeReplayBuffer"}),
             id="SAC-random-steps-uniform",
@@ -29,8 +29,8 @@ pytestmark = pytest.mark.usefixtures("ray_session")
     ],
 )
 def test_risk_0(plain: Any) -> None:
-    wanted, results = trained(plain)
-    found, others = trained(risk_averse(plain, risk=0.0))
+    wanted, results = trained(plain, 2)
+    found, others = trained(risk_averse(plain, risk=0.0), 2)
     assert_same_bits(found, wanted)
     for ours, theirs in zip(others, results, strict=True):
         returns = [r["env_runners"].get("episode_return_mean") for r in (ours, theirs)]

@@ -159,7 +159,7 @@ def test_sums_over_several_steps() -> None:
     "config",
     [
         pytest.param(ppo().env_runners(num_envs_per_env_runner=3), id="PPO-vector"),
-        pytest.param(dqn(), id="DQN"),
+        pytest.param(dqn(), id="DQN", marks=pytest.mark.slow),
         pytest.param(dqn(n_step=3, gamma=0.5), id="DQN-3-steps"),
         pytest.param(sac(), id="SAC"),
     ],

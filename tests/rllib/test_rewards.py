@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.rllib_problems import Gamble, Portfolio, Seen, dqn, ppo, sac, watching
+from helpers.rllib_problems import Gamble, Portfolio, Seen, brief, dqn, ppo, sac, watching
 from ray.rllib.connectors.learner import AddOneTsToEpisodesAndTruncate
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 from ray.rllib.utils.replay_buffers.episode_replay_buffer import EpisodeReplayBuffer
@@ -167,7 +167,7 @@ def _augmented(y: float) -> list[float]:
 @pytest.mark.parametrize("kind", ["EpisodeReplayBuffer", "PrioritizedEpisodeReplayBuffer"])
 def test_replay_stays_raw(build: Any, n_step: int, kind: str) -> None:
     """Drawn rewards, and sums of several, against sums of augmented ones from the buffer."""
-    config = dqn(n_step=n_step, gamma=0.5, replay_buffer_config={"type": kind})
+    config = brief(dqn(n_step=n_step, gamma=0.5, replay_buffer_config={"type": kind}))
     algorithm = build(risk_averse(watching(config), risk=0.5))
     algorithm.train()
     y = augmenter_of(algorithm).y

@@ -63,8 +63,14 @@ def test_dictionaries_of_observations(algorithm: Algorithm) -> None:
     check_batches(model, lambda batch: batch.next_observations["reward"][:, 0].numpy())
 
 
-@two_libraries
-@pytest.mark.parametrize("strategy", ["future", "final", "episode"])
+@pytest.mark.parametrize(
+    ("algorithm", "strategy"),
+    [
+        pytest.param(a, strategy, id=f"{strategy}-{a}", marks=marks)
+        for strategy, slow in (("future", False), ("final", True), ("episode", True))
+        for a, marks in zip(OURS_AND_SBX, ([], [pytest.mark.slow] if slow else []), strict=True)
+    ],
+)
 def test_hindsight(algorithm: Algorithm, strategy: str) -> None:
     model = risk_averse(
         algorithm.cls,

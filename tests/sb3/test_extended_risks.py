@@ -13,6 +13,8 @@ from helpers.sb3_algorithms import (
     OFF_POLICY,
     ON_POLICY,
     OURS_AND_SBX,
+    QUICK,
+    SBX,
     Algorithm,
     Echo,
     Pair,
@@ -34,7 +36,28 @@ from mvpi.sb3 import at, augmenter_of, risk_averse
 COLUMNS = "`RiskRange` and `OfReturn`"
 RANGE = RiskRange(0.5, 2.0)
 RISKS = [RANGE, OfReturn(MeanVariance(0.3)), OfReturn(RANGE)]
-each_risk = pytest.mark.parametrize("risk", RISKS, ids=lambda risk: risk.text)
+
+
+OFTEN = ("stable_baselines3.SAC", "stable_baselines3.DQN", "stable_baselines3.PPO")
+
+
+def each_with_every_risk(algorithms: list[Algorithm]) -> pytest.MarkDecorator:
+    """In every run all algorithms with the last risk, which has both columns; few of SBX."""
+    marked = [
+        pytest.param(
+            a,
+            risk,
+            id=f"{risk.text}-{a}",
+            marks=[]
+            if str(a) in OFTEN or (risk == RISKS[-1] and (a.library != SBX or a.name in QUICK))
+            else [pytest.mark.slow],
+        )
+        for risk in RISKS
+        for a in algorithms
+    ]
+    return pytest.mark.parametrize(("algorithm", "risk"), marked)
+
+
 SCALE = 5.0
 PPO_ = next(a for a in ALGORITHMS if str(a) == "stable_baselines3.PPO")
 SAC_ = OURS_AND_SBX[0]
@@ -96,8 +119,7 @@ def before_in_episode(given: Any) -> Any:
     return (np.cumsum(episodes, axis=1) - episodes).ravel()
 
 
-@each(OFF_POLICY)
-@each_risk
+@each_with_every_risk(OFF_POLICY)
 @pytest.mark.supports(COLUMNS)
 def test_drawn_rewards_are_augmented_by_their_columns(algorithm: Algorithm, risk: Any) -> None:
     env = algorithm.env()
@@ -132,7 +154,6 @@ class Ending(Echo):
         return seen, reward, terminated or truncated, False, info
 
 
-OFTEN = ("stable_baselines3.SAC", "stable_baselines3.DQN", "stable_baselines3.PPO")
 AT_RISK_0 = [
     pytest.param(a, risk, id=f"{a}-{risk}", marks=[] if str(a) in OFTEN else [pytest.mark.slow])
     for a in ALGORITHMS
@@ -191,8 +212,7 @@ class Seen(Rollouts):
         self.observations.append(self.model.rollout_buffer.observations.copy())  # type: ignore[attr-defined]
 
 
-@each(ON_POLICY)
-@each_risk
+@each_with_every_risk(ON_POLICY)
 @pytest.mark.supports(COLUMNS)
 def test_rollouts_are_augmented_by_their_columns(algorithm: Algorithm, risk: Any) -> None:
     steps = 64

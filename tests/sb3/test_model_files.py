@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.sb3_algorithms import ALGORITHMS, SBX, Algorithm, Echo, each
+from helpers.sb3_algorithms import ALGORITHMS, SBX, Algorithm, Echo, each_kind
 from helpers.sb3_checks import equal, weights
 from stable_baselines3 import PPO, SAC
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
@@ -30,7 +30,7 @@ BY_NAME = {str(a): a for a in ALGORITHMS}
 SAC_, PPO_ = BY_NAME["stable_baselines3.SAC"], BY_NAME["stable_baselines3.PPO"]
 both = pytest.mark.parametrize("algorithm", [SAC_, PPO_], ids=str)
 OLD = Path(__file__).parent / "pickled_plug"
-every_algorithm = each(ALGORITHMS)
+every_algorithm = each_kind(ALGORITHMS)
 NO_PICKLE = "no pickle of ours in a model file"
 OTHER_RISK = "`load(risk=)`"
 ATTACH = "`attach`"

@@ -114,7 +114,11 @@ def test_a_buffer_of_a_plain_model_tells_when_its_rewards_were_earned(
     assert augmenter_of(model).y == pytest.approx(expected(envs, 0.5, 0.8), rel=0.02)
 
 
-@models
+@pytest.mark.parametrize(
+    ("algorithm", "settings"),
+    [pytest.param(*MODELS[0], marks=pytest.mark.slow), MODELS[1]],
+    ids=["DQN", "PPO"],
+)
 def test_the_shortcut_walks_on_and_is_warned_of_the_definition_leaves(
     algorithm: Any, settings: dict[str, Any]
 ) -> None:

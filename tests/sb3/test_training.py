@@ -96,7 +96,7 @@ def uninterrupted(algorithm: Algorithm, risk: str, directory: Path) -> str:
     return digest(model) + next_number()
 
 
-@pytest.mark.parametrize("risk", ["plain", "range"])
+@pytest.mark.parametrize("risk", [pytest.param("plain", marks=pytest.mark.slow), "range"])
 def test_the_same_bits_in_a_new_process(risk: str, tmp_path: Path) -> None:
     expected = {name: uninterrupted(BY_NAME[name], risk, tmp_path) for name in QUICK}
     assert in_new_process(list(QUICK), risk, tmp_path) == expected

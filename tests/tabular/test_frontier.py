@@ -9,8 +9,9 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from helpers.examples import examples
 from helpers.problems import Problem, flow_constraints, forbidding, problems, random_problem
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
@@ -22,7 +23,7 @@ DISCOUNTS = (0.3, 0.9, 0.99, 1.0)
 TOLERANCE = 1e-6
 """Of means and variances, in units in which the rewards go from -1 to 1."""
 
-cases = settings(max_examples=60)
+cases = examples(60)
 
 
 class Units:
@@ -446,8 +447,14 @@ def frontier_of(name: str) -> Frontier:
     return mvpi.frontier(PICTURES[name]())
 
 
-@pytest.mark.parametrize("spread", ["variance", "standard deviation"])
-@pytest.mark.parametrize("name", PICTURES)
+@pytest.mark.parametrize(
+    ("name", "spread"),
+    [
+        pytest.param(name, spread, marks=[] if often or i % 3 == 0 else [pytest.mark.slow])
+        for i, name in enumerate(PICTURES)
+        for spread, often in (("variance", True), ("standard deviation", False))
+    ],
+)
 def test_the_picture_is_filled_and_its_labels_cover_nothing(name: str, spread) -> None:
     from matplotlib.text import Text
 

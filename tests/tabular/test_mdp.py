@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from helpers.examples import examples
 from helpers.problems import (
     Problem,
     best_linear,
@@ -15,7 +16,7 @@ from helpers.problems import (
     random_problem,
     state_occupancy,
 )
-from hypothesis import assume, example, given, settings
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from scipy.sparse import coo_array, csc_array, csc_matrix, csr_array, csr_matrix
 
@@ -523,7 +524,7 @@ HALF_TIES = Problem(
 """Staying in 0 and staying in 2 both pay 0 for certain."""
 
 
-@settings(max_examples=150)
+@examples(150)
 @example(TIES, MeanVariance(0.3))
 @given(
     places_to_stay(),
@@ -540,7 +541,7 @@ def test_a_communicating_mdp_is_worth_the_best_closed_class_of_any_policy(proble
     assert solution.gap < 1e-6
 
 
-@settings(max_examples=100)
+@examples(100)
 @example(TIES, 0.2)
 @example(HALF_TIES, 0.0)
 @given(places_to_stay(), st.sampled_from([0.0, 0.2, 0.5, 0.8]))
@@ -560,7 +561,7 @@ def test_a_variance_budget_is_kept_where_there_are_places_to_stay(problem, share
     assert solution.gap < 1e-6
 
 
-@settings(max_examples=150)
+@examples(150)
 @example(moves([[1, 0], [0, 0]], [[-2.0, -0.25], [-1.0, 3.5]]), 0)
 @given(places_to_stay(), st.integers(0, 2**32 - 1))
 def test_a_waiting_room_is_left_for_better_and_refused_for_worse(problem, seed):

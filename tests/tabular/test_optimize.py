@@ -11,6 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
+from helpers.examples import examples
 from helpers.problems import (
     Problem,
     best_linear,
@@ -21,7 +22,7 @@ from helpers.problems import (
     problems,
     random_problem,
 )
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy.optimize import brentq
 
@@ -96,7 +97,7 @@ def check(problem: Problem, risk: Risk, solution: Solution, best: float) -> None
 # Every engine against enumeration
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(problems(), prices, st.booleans())
 def test_mean_variance_is_the_enumerated_optimum(problem, price, sparse):
     risk = MeanVariance(price / half_range(problem))
@@ -105,21 +106,21 @@ def test_mean_variance_is_the_enumerated_optimum(problem, price, sparse):
     assert solution.dual == pytest.approx(solution.mean, rel=1e-12, abs=1e-12)
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(problems(), levels, weights, st.booleans())
 def test_cvar_is_the_enumerated_optimum(problem, level, weight, sparse):
     risk = CVaR(level, weight)
     check(problem, risk, optimize(problem.mdp(sparse), risk), best_value(problem, risk))
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(problems(), prices, st.booleans())
 def test_entropic_is_the_enumerated_optimum(problem, price, sparse):
     risk = Entropic(price / half_range(problem))
     check(problem, risk, optimize(problem.mdp(sparse), risk), best_value(problem, risk))
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(problems(max_states=4), prices, st.booleans())
 def test_monotone_mean_variance_is_the_enumerated_optimum(problem, price, sparse):
     risk = MonotoneMeanVariance(price / half_range(problem))
@@ -127,7 +128,7 @@ def test_monotone_mean_variance_is_the_enumerated_optimum(problem, price, sparse
     check(problem, risk, solution, best_value(problem, risk))
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(problems(max_states=4), st.sampled_from([0.3, 1.0, 3.0]))
 def test_mean_variance_by_search_over_the_dual_is_the_same_optimum(problem, price):
     """Two routes that share nothing but the risk-neutral solver."""
@@ -205,13 +206,13 @@ small_problems = st.builds(
 )
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(small_problems, st.sampled_from([TwoSlopes(), ThreeSlopes()]))
 def test_a_users_piecewise_linear_measure_is_the_enumerated_optimum(problem, risk):
     check(problem, risk, optimize(problem.mdp(), risk), best_value(problem, risk))
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(small_problems, st.sampled_from([0.1, 0.5, 2.0]))
 def test_a_users_smooth_measure_is_the_enumerated_optimum(problem, lam):
     risk = CappedQuadratic(lam)
@@ -268,7 +269,7 @@ def budgets(draw: st.DrawFn, **options) -> tuple[Problem, float]:
     return problem, least + share * (float(variances.max()) - least)
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(budgets(), st.booleans())
 def test_a_variance_budget_is_met_by_the_largest_mean_on_the_hull(case, sparse):
     problem, limit = case
@@ -402,7 +403,7 @@ def climb(problem: Problem, risk: Risk, seed: int) -> tuple[Solution, Solution]:
     return policy_iteration(problem.mdp(), risk, start), optimize(problem.mdp(), risk)
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(
     problems(),
     st.one_of(
@@ -513,7 +514,7 @@ def test_a_large_constant_on_top_of_the_rewards_does_not_drown_the_variance(offs
     assert found.variance == pytest.approx(expected.variance, abs=1e-6)
 
 
-@settings(max_examples=150)
+@examples(150)
 @example(random_problem(2, 3, 2, 0.5, zeros=0.5, one_start=True), 200.0)
 @example(random_problem(10000, 3, 3, 0.5, zeros=0.5, one_start=True), 200.0)
 @given(

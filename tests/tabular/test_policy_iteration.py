@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from helpers.examples import examples
 from helpers.problems import (
     Problem,
     best_linear,
@@ -15,7 +16,7 @@ from helpers.problems import (
     random_problem,
     state_occupancy,
 )
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mvpi.errors import InputError
@@ -142,7 +143,7 @@ def simulate(
 # Proposition 1: every improvement counts, also a partial one
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(st.integers(0, 10_000), st.sampled_from(RISKS), st.sampled_from([0.9, 1.0]))
 def test_changing_one_state_at_a_time_is_monotone_too(seed, risk, discount):
     """The improvement may be small: the value still never falls, and ends where no state helps."""

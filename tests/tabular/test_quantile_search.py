@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from helpers.examples import examples
 from helpers.problems import Problem, problems, random_problem
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
@@ -39,7 +40,7 @@ def by_linear_programs(problem: Problem, level: float) -> float:
     return max(x for x in np.unique(problem.rewards) if most_often(x) >= 1 - level - 1e-9)
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(problems(), levels, st.booleans())
 def test_var_is_the_enumerated_optimum(problem, level, sparse):
     solution = mvpi.optimize(problem.mdp(sparse), mvpi.VaR(level))

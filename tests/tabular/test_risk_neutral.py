@@ -12,8 +12,9 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from helpers.examples import examples
 from helpers.problems import best_linear, forbidding, problems, random_problem
-from hypothesis import given, settings
+from hypothesis import given
 
 import mvpi
 from mvpi.errors import InputError
@@ -44,7 +45,7 @@ def test_risk_zero_takes_one_solve(mdp, risk):
     assert (alone.policy == solution.policy).all()
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(problems())
 def test_it_is_the_optimum_of_the_linear_program(problem):
     mdp = problem.mdp()

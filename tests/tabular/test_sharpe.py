@@ -6,8 +6,9 @@ import math
 
 import numpy as np
 import pytest
+from helpers.examples import examples
 from helpers.problems import problems, random_problem
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import mvpi
@@ -15,7 +16,7 @@ import mvpi
 shares = np.linspace(0.0, 1.0, 101)[:, None, None]
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(problems(max_states=3), st.sampled_from([0.01, 0.1, 0.5, 2.0, 100.0]))
 def test_no_mixture_of_two_policies_has_a_larger_ratio(problem, below):
     mean, variance = problem.moments

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numba
 import numpy as np
 import pytest
+from helpers.examples import examples
 from helpers.problems import Problem, best_linear, problems, random_problem
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
@@ -202,7 +203,7 @@ def test_a_long_ring_is_felt_all_the_way_round(discount):
 # The best policy: bounds
 
 
-@settings(max_examples=80)
+@examples(80)
 @given(problems(discounts=(0.3, 0.9, 0.999, 1.0)))
 def test_bounds_bracket_the_linear_program(problem):
     rewards = (problem.p * problem.rewards).sum(axis=2)
@@ -215,7 +216,7 @@ def test_bounds_bracket_the_linear_program(problem):
     assert found.lower - slack <= reached <= found.upper + slack
 
 
-@settings(max_examples=80)
+@examples(80)
 @given(problems(discounts=(0.9, 0.999, 1.0)), st.sampled_from(METHODS))
 def test_bounds_of_every_method_bracket_the_linear_program(problem, method):
     mdp = problem.mdp()
