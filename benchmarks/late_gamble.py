@@ -1,9 +1,8 @@
 """A late gamble: what the risk of a step avoids, and what the risk of the return avoids.
 
     python benchmarks/late_gamble.py                    3 seeds, and the picture
-    python benchmarks/late_gamble.py --risks return:0.05 --warmup 0 --seeds 0
 
-MVPI-TD3 on mvpi/LateGamble-v0: no risk, mean-variance of the reward of a step, and mean-variance of
+MVPI-PPO on mvpi/LateGamble-v0: no risk, mean-variance of the reward of a step, and mean-variance of
 the return, both at the same risk aversion and with the same settings. Rows go to a CSV file as they
 are measured; those that are there already are not measured again. The picture shows agents of the
 first seed.
@@ -31,16 +30,7 @@ from mvpi.risk import parse_risk
 
 TASK = "mvpi/LateGamble-v0"
 RISKS = {"0": "no risk", "0.05": "risk of a step", "return:0.05": "risk of the return"}
-SETTINGS: dict[str, Any] = {
-    "hidden": (64, 64),
-    "learning_starts": 2_000,
-    "batch_size": 256,
-    "train_freq": 10,
-    "gradient_steps": 6,
-    "averaging": 1_000,
-    "return_scale": 100.0,
-    "evaluation_every": 200_000,
-}
+SETTINGS: dict[str, Any] = {"return_scale": 100.0, "evaluation_every": 300_000}
 EPISODES = 100
 
 
@@ -49,7 +39,6 @@ class Row:
     """What 100 episodes of a trained agent earned, and where their steps were."""
 
     risk: str
-    warmup: int
     seed: int
     steps: int
     return_mean: float
@@ -74,9 +63,7 @@ class Config:
     """Where run directories are."""
     risks: tuple[str, ...] = tuple(RISKS)
     seeds: tuple[int, ...] = (0, 1, 2)
-    steps: int = 200_000
-    warmup: int = 120_000
-    """Steps over which the risk is raised, `risk_warmup`."""
+    steps: int = 300_000
 
 
 @dataclass(frozen=True)
@@ -88,13 +75,12 @@ class Episode:
     rewards: list[float]
 
 
-def trained(risk: str, seed: int, config: Config) -> mvpi.TD3:
-    agent = mvpi.TD3(TASK, parse_risk(risk), seed, risk_warmup=config.warmup, **SETTINGS)
-    run = f"{risk.replace(':', '-')}-{config.warmup}-{seed}"
-    return agent.learn(config.steps, out=config.runs / run)
+def trained(risk: str, seed: int, config: Config) -> mvpi.PPO:
+    agent = mvpi.PPO(TASK, parse_risk(risk), seed, **SETTINGS)
+    return agent.learn(config.steps, out=config.runs / f"{risk.replace(':', '-')}-{seed}")
 
 
-def episodes(agent: mvpi.TD3, count: int) -> list[Episode]:
+def episodes(agent: mvpi.PPO, count: int) -> list[Episode]:
     env, found = gym.make(TASK), []
     for seed in range(count):
         seen, _ = env.reset(seed=1_000 + seed)
@@ -122,7 +108,7 @@ def row_of(risk: str, seed: int, config: Config) -> Row:
     shares = [float((places == place).mean()) for place in (-1, 0, 1)]
     numbers = [round(float(number), 4) for number in (*moments, *shares)]
     return Row(
-        *(risk, config.warmup, seed, config.steps, *numbers),
+        *(risk, seed, config.steps, *numbers),
         *(round(rewards.size / EPISODES, 1), round(seconds, 1)),
     )
 
@@ -137,8 +123,7 @@ def table(rows: list[Row]) -> Table:
     for row in sorted(rows, key=lambda row: (list(RISKS).index(row.risk), row.seed)):
         moments = row.return_mean, row.return_variance, row.reward_mean, row.reward_variance
         where = f"{row.left:.0%} left, {row.middle:.0%} middle, {row.right:.0%} right"
-        name = f"{row.risk}, {row.seed}" + ("" if row.warmup else ", at once")
-        shown.add_row(name, *(f"{number:.4g}" for number in moments), where)
+        shown.add_row(f"{row.risk}, {row.seed}", *(f"{number:.4g}" for number in moments), where)
     return shown
 
 
@@ -176,9 +161,9 @@ def draw(config: Config) -> None:
 
 
 def main(config: Config) -> None:
-    done = {(row.risk, row.warmup, row.seed, row.steps) for row in read_rows(config.out, Row)}
+    done = {(row.risk, row.seed, row.steps) for row in read_rows(config.out, Row)}
     for seed, risk in product(config.seeds, config.risks):
-        if (risk, config.warmup, seed, config.steps) not in done:
+        if (risk, seed, config.steps) not in done:
             append_rows(config.out, [row_of(risk, seed, config)])
     Console(width=120).print(table(read_rows(config.out, Row)))
     if set(config.risks) == set(RISKS):
