@@ -138,7 +138,7 @@ def draw(config: Config) -> None:
             path.plot(one.x, color="#1f77b4", alpha=0.4, linewidth=0.8)
         path.axhspan(task.threshold, 2.0, color="#d62728", alpha=0.12)
         path.axhspan(-2.0, -task.threshold, color="#2ca02c", alpha=0.12)
-        path.set_ylim(-0.8, 0.8)
+        path.set_ylim(-1.05, 1.05)
         path.set_ylabel(f"{name}\n\nposition")
         for one, color in zip(shown[:2], ("#1f77b4", "#ff7f0e"), strict=True):
             step.plot(one.rewards, color=color, linewidth=0.9)
@@ -151,11 +151,13 @@ def draw(config: Config) -> None:
         earned.set_title(
             f"mean {returns.mean():.0f}, standard deviation {returns.std():.1f}", fontsize=9
         )
+        step.set_ylabel("reward")
+        earned.set_ylabel("episodes")
         for axes in (path, step, earned):
             axes.spines[["top", "right"]].set_visible(False)
     path, step, earned = panels[-1]
     path.set_xlabel("step; red: raises the late gamble\ngreen: swings that cancel")
-    step.set_xlabel("step; dotted: the toss\nreward in two episodes")
+    step.set_xlabel("step of two episodes; dotted: the toss")
     earned.set_xlabel(f"return of {EPISODES} episodes")
     figure.savefig(config.picture, dpi=130, metadata={"Software": None})
 
