@@ -7,8 +7,11 @@
     cost        time of training steps with the plug over that of the plain algorithm, at risk 0 and
                 with two env runners: both then behave alike, while all that the plug does is done.
                 They take turns, both with their actors alive all the time
-    processor   written beside it: the same ratio of the processor time of the driver's thread,
-                which samples, draws and learns; other work on the machine changes it less
+                IMPALA learns beside its sampling, so there it is the steps per second of the plain
+                algorithm over those with the plug, in turns of 6 seconds
+    processor   written beside it, not of IMPALA: the same ratio of the processor time of the
+                driver's thread, which samples, draws and learns; other work on the machine changes
+                it less
     connector   processor time of augmenting 256 transitions that a buffer of RLlib drew, in ms
     portfolio   the exact objective, mean - 2 variance, of the final policy at risk 0 and at risk 2
 
@@ -129,6 +132,23 @@ def cost(name: str, turns: int, steps: int) -> tuple[float, float]:
     return float(by_clock), float(by_processor)
 
 
+def throughput(name: str, turns: int) -> float:
+    """Steps per second of the plain algorithm over those of the plugged one, median over turns."""
+    plain = COSTS[name].copy(copy_frozen=False).debugging(seed=0)
+    plain.env_runners(num_env_runners=2).reporting(min_time_s_per_iteration=6)
+    algorithms = [plain.build_algo(), risk_averse(plain, risk=0.0).build_algo()]
+    rates, sampled = np.zeros((turns + 1, 2)), [0, 0]
+    for turn in range(turns + 1):  # the first one is for getting under way
+        for i in (0, 1) if turn % 2 else (1, 0):
+            start = time.perf_counter()
+            total = algorithms[i].train()["num_env_steps_sampled_lifetime"]
+            rates[turn, i] = (total - sampled[i]) / (time.perf_counter() - start)
+            sampled[i] = total
+    for algorithm in algorithms:
+        algorithm.stop()
+    return float(np.median(rates[1:, 0] / rates[1:, 1]))
+
+
 def connector(*, drawn_anew: bool) -> float:
     """Milliseconds for a batch of SAC, the least of several rounds; without or with copies."""
     buffer = EpisodeReplayBuffer(capacity=10_000)
@@ -212,6 +232,8 @@ def measure(part: str, name: str, risk: float, seed: int, config: Config) -> lis
     start = time.perf_counter()
     if part == "connector":
         values = {part: connector(drawn_anew=name == "drawn anew")}
+    elif part == COST and name == "IMPALA":
+        values = {COST: throughput(name, config.turns)}
     elif part == COST:
         values = dict(zip((COST, PROCESSOR), cost(name, config.turns, config.steps), strict=True))
     else:
