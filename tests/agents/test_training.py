@@ -276,6 +276,7 @@ def wait_until(happened: Callable[[], bool], process: subprocess.Popen[str]) -> 
         time.sleep(0.02)
 
 
+@pytest.mark.slow  # the quick one is that of two signals
 def test_asked_to_stop_twice_and_then_left_alone(tmp_path: Path) -> None:
     """One line, status 130, a checkpoint; in the end the result is as if nothing had been."""
     out = tmp_path / "run"

@@ -182,6 +182,7 @@ def test_lost_workers_tasks_and_nodes_are_made_up_for(
     assert not workers(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_killed_runner_takes_its_tasks_along_and_the_next_goes_on(
     finished: Path, nodes: Nodes, gate: Gate, undisturbed: Path
 ) -> None:
