@@ -29,8 +29,8 @@ BRINGS = {
     "ray": {"agents"},
 }
 """Extras that bring others along."""
-FOREIGN = {"sb3": "stable_baselines3", "rllib": "ray"}
-"""What a block imports before anything of ours."""
+FOREIGN = {"sb3": ("stable_baselines3",), "rllib": ("ray", "tree")}
+"""What a block imports before anything of ours, and what that needs of the extra."""
 
 
 def snippets() -> list[tuple[str, str]]:
@@ -85,8 +85,8 @@ def outcome(python: Path, code: str, needs: str, extra: str) -> str:
     last = run.stderr.strip().splitlines()[-1]
     if needs in {"core", extra} | BRINGS.get(extra, set()):
         return f"FAILED: {last}"
-    foreign = FOREIGN.get(needs)
-    told = f"[{needs}]'" in last or (foreign is not None and f"No module named '{foreign}" in last)
+    missing = [f"No module named '{name}" for name in FOREIGN.get(needs, ())]
+    told = f"[{needs}]'" in last or any(words in last for words in missing)
     return "named" if told else f"FAILED: {last}"
 
 

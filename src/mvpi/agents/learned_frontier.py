@@ -37,7 +37,8 @@ class Measured:
     """
 
     def __init__(self, rows: npt.ArrayLike | None = None) -> None:
-        self.rows = np.zeros((0, _FIELDS)) if rows is None else np.asarray(rows, np.float64)
+        given = np.asarray([] if rows is None else rows, np.float64)
+        self.rows = np.zeros((0, _FIELDS)) if given.shape == (0,) else given
         if self.rows.ndim != 2 or self.rows.shape[1] != _FIELDS or not np.isfinite(self.rows).all():
             raise ValueError(f"{self.rows.shape} numbers are no rows of episodes")
 

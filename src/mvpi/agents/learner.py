@@ -22,7 +22,7 @@ from mvpi.agents.policy import Policy
 from mvpi.agents.settings import CommonSettings
 from mvpi.augmenter.columns import Columns
 from mvpi.errors import Divergence, InputError
-from mvpi.risk import Risk, learnable, range_of
+from mvpi.risk import MeanVariance, Risk, learnable, range_of
 from mvpi.rollout.evaluation import Act, Evaluation, drawing_from, run_episodes, summarise
 from mvpi.rollout.factory import EnvFactory
 from mvpi.rollout.guard import GuardedEnv, failure
@@ -68,7 +68,10 @@ class Learner(ABC, Generic[S]):
     ) -> None:
         """`env` is an environment of `env_factory.training()`, if there is one already."""
         self.settings = settings
-        self.risk = learnable(risk)
+        measure = learnable(risk)
+        # Without risk the return so far is of no use: the plain agent, bit for bit.
+        plain = measure.of_return and measure.is_neutral
+        self.risk = MeanVariance(0.0) if plain else measure
         self.seed = seed
         self.directory = directory
         self.restored: Arrays = {}
