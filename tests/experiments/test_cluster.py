@@ -142,6 +142,16 @@ def test_the_outcomes_are_those_of_the_local_runner_bit_for_bit(
     assert stamps(tmp_path) == before
 
 
+def check_all_is_done(
+    work: InBackground, experiments: list[Any], runs: Path, undisturbed: Path
+) -> None:
+    """Each with the results of a run that nothing disturbed; no process is left."""
+    assert told(work.end()) == {e.name: ["running", "done"] for e in experiments}
+    for experiment in experiments:
+        assert results(runs, experiment) == results(undisturbed, experiment)
+    assert not workers(runs)
+
+
 def test_a_lost_worker_and_a_lost_node_are_made_up_for(
     tmp_path: Path, nodes: Nodes, gate: Gate, undisturbed: Path
 ) -> None:
@@ -155,10 +165,7 @@ def test_a_lost_worker_and_a_lost_node_are_made_up_for(
     nodes.add()
     at_the_gate(gate, tmp_path, *experiments, but=(first, second))
     gate.open()
-    assert told(work.end()) == {e.name: ["running", "done"] for e in experiments}
-    for experiment in experiments:
-        assert results(tmp_path, experiment) == results(undisturbed, experiment)
-    assert not workers(tmp_path)
+    check_all_is_done(work, experiments, tmp_path, undisturbed)
 
 
 @pytest.mark.slow
@@ -176,10 +183,7 @@ def test_lost_workers_tasks_and_nodes_are_made_up_for(
     nodes.add()
     at_the_gate(gate, tmp_path, *experiments, but=(first,))
     gate.open()
-    assert told(work.end()) == {e.name: ["running", "done"] for e in experiments}
-    for experiment in experiments:
-        assert results(tmp_path, experiment) == results(undisturbed, experiment)
-    assert not workers(tmp_path)
+    check_all_is_done(work, experiments, tmp_path, undisturbed)
 
 
 @pytest.mark.slow
