@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pytest
 
 import mvpi
-from mvpi import CVaR, InputError, OfReturn, Risk, RiskRange, VarianceBudget
+from mvpi import CVaR, InputError, MeanVariance, OfReturn, Risk, RiskRange, VarianceBudget
 from mvpi.augmenter.dual_estimates import phased_in
 from mvpi.envs import Markowitz
 
@@ -281,3 +281,44 @@ def test_malformed_warmups(wrong: Any) -> None:
         with pytest.raises(InputError, match="risk_warmup must be a whole number") as refused:
             made(algorithm, OfReturn(1.0), risk_warmup=wrong)
         assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("algorithm", ["td3", "ppo"])
+def test_at_uses_the_policy_that_was_measured_to_be_better(tmp_path: Path, algorithm: str) -> None:
+    """Measured: a gamble up to 1.2 and then a sure thing, which is better from 0.3 on."""
+    agent, rng = made(algorithm, RiskRange(0.0, 2.0)).learn(200), np.random.default_rng(0)
+    measured = []
+    for lam in np.repeat(np.linspace(0.0, 2.0, 20), 5).tolist():
+        r = 1.3 + rng.standard_normal(100) if lam < 1.2 else np.ones(100)
+        measured.append([lam, r.size, r.sum(), np.square(r).sum(), r.sum()])
+    facts = {**agent.config(), "steps": 200, "measured": measured}
+    agent.policy.save(tmp_path / "p.safetensors", facts)
+    agent = mvpi.load(tmp_path / "p.safetensors")
+
+    def acts_like(lam: float) -> list[float]:
+        action: list[float] = agent.policy.at(lam).predict([1.0]).tolist()
+        return action
+
+    assert agent.at(0.1).predict([1.0]).tolist() == acts_like(0.1)
+    chosen = agent.at(0.8)
+    assert chosen.risk == MeanVariance(0.8)
+    calm = [acts_like(lam) for lam in np.linspace(0.0, 2.0, 20) if lam >= 1.2]
+    assert chosen.predict([1.0]).tolist() in calm
+    chosen.save(tmp_path / "at.safetensors")
+    assert mvpi.load(tmp_path / "at.safetensors").predict([1.0]).tolist() in calm
+    # A budget is about the very policies that were measured: no other one is taken.
+    steady = agent.frontier().with_variance_at_most(0.1)
+    assert agent.with_variance_at_most(0.1).predict([1.0]).tolist() == acts_like(steady)
+
+
+@pytest.mark.parametrize("out", [False, True])
+def test_the_final_policy_is_measured_several_times(tmp_path: Path, out: bool) -> None:
+    """In memory when it is asked for, in a run directory at the end; training goes on as before."""
+    agent = made("td3", RiskRange(0.0, 2.0)).learn(200, tmp_path / "run" if out else None)
+    found = agent.frontier()
+    assert np.all(found.mean_intervals[:, 1] > found.mean_intervals[:, 0])  # several episodes each
+    if out:
+        assert mvpi.load(tmp_path / "run").frontier().means.tolist() == found.means.tolist()
+        agent = made("td3", RiskRange(0.0, 2.0))
+    agent.learn(400, tmp_path / "run" if out else None)
+    assert parameters(agent) == parameters(made("td3", RiskRange(0.0, 2.0)).learn(400))

@@ -140,7 +140,9 @@ def test_columns_follow_an_episode() -> None:
     following = columns.step(raw, 1.0)
     columns.redraw(rng, raw, following)
     assert np.array_equal(raw[:, 0], following[:, 0])
-    assert not np.array_equal(raw[:, 0], lam)
+    assert (raw[:, 0] != lam).tolist() == [True, False, True]
+    columns.redraw(rng, raw, every=1)
+    assert (raw[:, 0] != lam).all()
 
 
 def test_a_plain_measure_has_no_columns_and_draws_nothing() -> None:

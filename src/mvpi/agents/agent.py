@@ -19,10 +19,11 @@ from mvpi.agents.learned_frontier import LearnedFrontier, Measured, learned_fron
 from mvpi.agents.policy import Policy
 from mvpi.agents.settings import CommonSettings, make_settings, with_preset
 from mvpi.agents.training import OnRow, tell_made_again, train
+from mvpi.augmenter.policy_choice import best_of_range
 from mvpi.envs import Task
 from mvpi.errors import InputError
 from mvpi.risk import Risk, as_risk, learnable, risk_text
-from mvpi.risk.extended import at, check_per_step, range_of
+from mvpi.risk.extended import RiskRange, at, check_per_step, range_of
 from mvpi.rollout.factory import EnvFactory, FromFunction, as_env_factory
 from mvpi.rollout.spaces import Spaces
 
@@ -140,37 +141,49 @@ class Agent(Generic[S]):
         """The agent at one risk aversion of the `RiskRange` it was trained with.
 
         It predicts, is evaluated and saved as one that was trained at that risk aversion; it
-        cannot be trained further.
+        cannot be trained further. Its policy is the one that was learned for that risk aversion,
+        unless evaluations in training found another one of the range to be better at it by more
+        than chance.
         """
-        if range_of(self.risk) is None:
-            raise InputError(f"this agent was trained at {self.risk} alone, not with a RiskRange")
+        known, chosen = self._known_range(), at(self.risk, risk_aversion)
+        episodes = self._measured_episodes().summed(of_return=self.risk.of_return)
+        return self._acting_at(best_of_range(known, risk_aversion, episodes), chosen)
+
+    def _acting_at(self, acted: float, risk: Risk) -> Self:
+        """The agent with its policy of the risk aversion `acted`, used at a risk."""
         policy = self.policy
-        chosen = at(self.risk, risk_aversion)
         return self._with_policy(
-            policy.at(risk_aversion) if policy.columns.size else policy, chosen, self.steps
+            policy.at(acted) if policy.columns.size else policy, risk, self.steps
         )
+
+    def _known_range(self) -> RiskRange:
+        known = range_of(self.risk)
+        if known is None:
+            raise InputError(f"this agent was trained at {self.risk} alone, not with a RiskRange")
+        return known
+
+    def _measured_episodes(self) -> Measured:
+        return self._measured if self._learner is None else self._learner.measure_range()
 
     def frontier(self) -> LearnedFrontier:
         """Mean and variance at every risk aversion of a `RiskRange`, as training measured them.
 
         Of an agent that learned from data (`mvpi.offline.learn`) they are estimates from the data.
         """
-        known = range_of(self.risk)
-        if known is None:
-            raise InputError(f"this agent was trained at {self.risk} alone, not with a RiskRange")
+        known = self._known_range()
         if self.estimated_frontier is not None:
             return self.estimated_frontier
-        learner = self._learner
-        measured = self._measured if learner is None else learner.measured
-        return learned_frontier(known, measured, of_return=self.risk.of_return)
+        return learned_frontier(known, self._measured_episodes(), of_return=self.risk.of_return)
 
     def with_variance_at_most(self, limit: float) -> Self:
         """The agent at the smallest risk aversion whose measured variance is at most `limit`."""
-        return self.at(self.frontier().with_variance_at_most(limit))
+        lam = self.frontier().with_variance_at_most(limit)
+        return self._acting_at(lam, at(self.risk, lam))
 
     def with_mean_at_least(self, target: float) -> Self:
         """The agent at the largest risk aversion whose measured mean is at least `target`."""
-        return self.at(self.frontier().with_mean_at_least(target))
+        lam = self.frontier().with_mean_at_least(target)
+        return self._acting_at(lam, at(self.risk, lam))
 
     def _with_policy(self, policy: Policy, risk: Risk, steps: int) -> Self:
         """An agent like this one that holds a policy and cannot be trained further."""
@@ -182,7 +195,9 @@ class Agent(Generic[S]):
 
     def save(self, path: str | Path) -> None:
         """Write the policy and how it was trained to a safetensors file, for `mvpi.load`."""
-        self._write_policy(check_output(path))
+        file = check_output(path)
+        self._measured_episodes()  # a file has no environment to measure the policy in
+        self._write_policy(file)
 
     def _write_policy(self, path: Path) -> str:
         """The same; returns the checksum of the file."""
@@ -190,8 +205,8 @@ class Agent(Generic[S]):
         if self.estimated_frontier is not None:
             facts["frontier"] = self.estimated_frontier.record()
         elif range_of(self.risk) is not None:
-            measured = self._measured if self._learner is None else self._learner.measured
-            facts["measured"] = measured.rows.tolist()
+            known = self._measured if self._learner is None else self._learner.latest_measured
+            facts["measured"] = known.rows.tolist()
         return self.policy.save(path, facts)
 
     def config(self) -> dict[str, Any]:
@@ -256,7 +271,7 @@ class Agent(Generic[S]):
             finally:
                 # Also after a failure the agent keeps the policy it has learned.
                 self._loaded, self._learner = (learner.policy, learner.steps), None
-                self._measured = learner.measured
+                self._measured = learner.latest_measured
                 learner.close()
         finally:
             directory.close()

@@ -1,9 +1,9 @@
 """The efficient frontier of an agent trained with a `RiskRange`, from what training measured.
 
 Every evaluation in training runs its episodes at equal distances over the range, one at each risk
-aversion. The last few evaluations together are a sample of episodes at every risk aversion: mean
-and variance there, made monotone (both fall as the risk aversion rises), and bootstrap intervals
-over episodes.
+aversion, and the final policy a few at each. Together they are a sample of episodes at every risk
+aversion: mean and variance there, made monotone (both fall as the risk aversion rises), and
+bootstrap intervals over episodes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from mvpi.risk import RiskRange
 from mvpi.rollout.evaluation import Evaluation
 
 KEPT = 5
-"""Evaluations that are kept: the latest."""
+"""Episodes that are kept at every risk aversion: the latest."""
 _FIELDS = 5
 _ARRAYS = ("risk_aversions", "means", "variances", "mean_intervals", "variance_intervals")
 _RESAMPLES = 1_000
@@ -51,6 +51,13 @@ class Measured:
             for lam, r in zip(risk_aversions.tolist(), parts, strict=True)
         ]
         self.rows = np.concatenate([self.rows, new])[-KEPT * len(new) :]
+
+    def summed(self, *, of_return: bool) -> Array:
+        """Rows for `best_of_range`: of the rewards of steps, or of the returns."""
+        if not of_return:
+            return self.rows[:, :4]
+        lam, returns = self.rows[:, 0], self.rows[:, 4]
+        return np.stack([lam, np.ones_like(lam), returns, np.square(returns)], axis=1)
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,7 +16,7 @@ from mvpi._checks import check_count
 from mvpi._storage.arrays import Arrays, refusing_damage
 from mvpi._storage.run_directory import Checkpoint
 from mvpi._types import Env
-from mvpi.agents.learned_frontier import Measured, objectives
+from mvpi.agents.learned_frontier import KEPT, Measured, objectives
 from mvpi.agents.networks import arrays_of, with_arrays
 from mvpi.agents.policy import Policy
 from mvpi.agents.settings import CommonSettings
@@ -36,7 +36,7 @@ _BUDGET_EPISODES = 20
 """Episodes from which the variance of the return is estimated for a variance budget."""
 _FIRST_SHARE = 1e-4
 """The share of the risk that counts at the beginning of `risk_warmup`."""
-_TRAINING, _EVALUATION, _BUDGET = range(3)
+_TRAINING, _EVALUATION, _BUDGET, _FINAL = range(4)
 """Uses of random numbers, each with its own stream."""
 
 
@@ -81,6 +81,7 @@ class Learner(ABC, Generic[S]):
         self.y = 0.0
         self.measured = Measured()
         """What evaluations found at every risk aversion of a range."""
+        self._final: tuple[int, Measured] | None = None
         self.begin_period()
         self._opened = ExitStack()
         with ExitStack() as stack:
@@ -154,14 +155,37 @@ class Learner(ABC, Generic[S]):
 
     def evaluate(self) -> Evaluation:
         """Evaluation episodes of the current policy; the same ones for the same step."""
+        if range_of(self.risk) is not None:
+            return self._evaluate_range(self.measured, _EVALUATION, 1)
         episodes = self.settings.evaluation_episodes
+        return self._evaluated(self.policy, _EVALUATION, episodes=episodes)
+
+    @property
+    def latest_measured(self) -> Measured:
+        """Episodes along a range: of the current policy if `measure_range` was called for it."""
+        final = self._final
+        return self.measured if final is None or final[0] != self.steps else final[1]
+
+    def measure_range(self) -> Measured:
+        """Several episodes of the current policy at every risk aversion of a range, once for it.
+
+        Evaluations in training are of policies that changed since. They keep their own random
+        numbers, so that training goes on as if this had not been called.
+        """
+        if len(self.measured.rows) and self.latest_measured is self.measured:
+            final = Measured()
+            self._evaluate_range(final, _FINAL, KEPT)
+            self._final = self.steps, final
+        return self.latest_measured
+
+    def _evaluate_range(self, measured: Measured, purpose: int, sweeps: int) -> Evaluation:
+        """Episodes at equal distances over a range, so many times; they are added to `measured`."""
         known = range_of(self.risk)
-        if known is None:
-            return self._evaluated(self.policy, _EVALUATION, episodes=episodes)
-        grid = known.grid(max(episodes, 2))
-        acting = cycle([self.policy.at(lam) for lam in grid])
-        seen = self._evaluated(acting, _EVALUATION, episodes=grid.size)
-        self.measured.add(grid, seen)
+        assert known is not None
+        lams = known.grid(max(self.settings.evaluation_episodes, 2))
+        acting = cycle([self.policy.at(lam) for lam in lams])
+        seen = self._evaluated(acting, purpose, episodes=sweeps * lams.size)
+        measured.add(np.tile(lams, sweeps), seen)
         return seen
 
     def reward_moments(self, seen: Evaluation) -> tuple[float, float]:

@@ -74,8 +74,9 @@ def train(
                 if stop.wanted and learner.steps < steps:
                     raise Interrupted(stop.message(saved))
     if directory is not None and write_policy is not None:
-        # The last checkpoint was before the last step, or before what an evaluation measured.
-        if saved < steps or not policy or len(learner.measured.rows):
+        # The last checkpoint was before the last step, or before the range was measured.
+        measured = learner.measure_range()
+        if saved < steps or not policy or len(measured.rows):
             policy = write_policy(directory.policy)
         directory.finish(steps, policy)
 

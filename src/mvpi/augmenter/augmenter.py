@@ -169,6 +169,17 @@ class Augmenter:
             raise InputError(f"{self.risk} has one y: see y")
         return self._extended.y_at(risk_aversion)
 
+    def best_of_range(self, risk_aversion: float) -> float:
+        """The risk aversion of a `RiskRange` to act with where `risk_aversion` is wanted.
+
+        It is the same one, unless the policy of another one has done better at it in recent
+        episodes by more than chance.
+        """
+        known = range_of(self.risk)
+        if self._extended is None or known is None:
+            raise InputError(f"{self.risk} is no range of risk aversions")
+        return self._extended.best_of_range(known, known.at(risk_aversion).risk_aversion)
+
     @property
     def columns(self) -> tuple[str, ...]:
         """What the policy must see beside the observation, by name."""

@@ -58,13 +58,17 @@ class Columns:
         following[..., self.names.index(RETURN_SO_FAR)] += np.asarray(rewards, np.float64)
         return following
 
-    def redraw(self, rng: np.random.Generator, *raw: npt.NDArray[Any]) -> None:
-        """Write the same fresh risk aversions into all of `raw`, such as states and next ones."""
+    def redraw(self, rng: np.random.Generator, *raw: npt.NDArray[Any], every: int = 2) -> None:
+        """Write the same fresh risk aversions into all of `raw`, such as states and next ones.
+
+        Every second transition of a batch gets one. The others keep the risk aversion that they
+        were acted with: they are what its policy does, where its critics have to be right.
+        """
         if RISK_AVERSION in self.names:
             place = self.names.index(RISK_AVERSION)
-            fresh = self._drawn(rng, raw[0].shape[:-1])
+            fresh = self._drawn(rng, raw[0][..., ::every, place].shape)
             for values in raw:
-                values[..., place] = fresh
+                values[..., ::every, place] = fresh
 
     def balance(self, raw: npt.NDArray[Any]) -> Array | float:
         """What augmented rewards are multiplied by, see `RiskRange.balance`; 1 without a range."""

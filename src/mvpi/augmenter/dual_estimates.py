@@ -24,8 +24,9 @@ from mvpi.augmenter.monotone_regression import (
     monotone_fit,
     standard_errors,
 )
+from mvpi.augmenter.policy_choice import best_of_range
 from mvpi.errors import InputError
-from mvpi.risk import RETURN_SO_FAR, RISK_AVERSION, Risk, range_of
+from mvpi.risk import RETURN_SO_FAR, RISK_AVERSION, Risk, RiskRange, range_of
 
 RANGE_WINDOW = 10
 """A range is measured on up to this many times the rewards of one risk aversion,"""
@@ -149,6 +150,21 @@ class ExtendedDual:
         episodes = np.arange(values.size) if self._of_return else coordinates
         errors = standard_errors(fit, coordinates, values, episodes)
         return self._range.from_coordinate(fit.knots), fit.values, errors
+
+    def best_of_range(self, known: RiskRange, risk_aversion: float) -> float:
+        """The risk aversion of a range whose policy did best at `risk_aversion` recently."""
+        return best_of_range(known, risk_aversion, self._episodes(known))
+
+    def _episodes(self, known: RiskRange) -> Array:
+        """Rows for `best_of_range`. All steps with one risk aversion count as one episode."""
+        values, x = self.samples()
+        inside = np.abs(x) <= 1.0
+        values, x = values[inside], x[inside]
+        places, episode = np.unique(x, return_inverse=True)
+        if self._of_return:
+            places, episode = x, np.arange(x.size)
+        sums = [np.bincount(episode, w, places.size) for w in (None, values, np.square(values))]
+        return np.stack([known.from_coordinate(places), *sums], axis=1)
 
     def arrays(self) -> dict[str, npt.NDArray[np.float64]]:
         """All that `restore` needs."""

@@ -314,7 +314,7 @@ class TD3BC:
             return s, self.risk.augment(r, self.y), next_s
         columns, shape = self.columns, r.shape
         raw = columns.raw({RISK_AVERSION: 0.0, RETURN_SO_FAR: s[..., -1]}, shape)
-        columns.redraw(self.rng, raw)
+        columns.redraw(self.rng, raw, every=1)  # data were acted with none
         augmented = self.risk.augment_extended(r, self.ratio.y(raw), columns.named(raw))
         s, next_s = (
             np.concatenate([x[..., : self._size], columns.encode(values)], axis=-1)

@@ -5,8 +5,8 @@
 
 **Every risk aversion in one training run.** Rewards are augmented when they are drawn, so the risk
 aversion can be drawn too. The policy and its critics see `lam`; an episode is acted with a random
-one; every transition of a batch gets a fresh one. `y(lam)` is a regression of recent rewards on the
-risk aversion they were acted with.
+one; every second transition of a batch gets a fresh one. `y(lam)` is a regression of recent rewards
+on the risk aversion they were acted with.
 
 **The return of an episode.** With `G_t` the return before step `t`, the augmented rewards
 

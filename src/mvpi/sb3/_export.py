@@ -46,7 +46,7 @@ def export(model: BaseAlgorithm | PolicyAt, path: str | os.PathLike[str]) -> Non
     policy: Any = _policy(whole, NO_COLUMNS if plug is None else plug.columns)
     _compare(policy, whole)
     if chosen is not None:
-        policy, risk = policy.at(chosen.risk_aversion), chosen.risk
+        policy, risk = policy.at(chosen.acted), chosen.risk
     policy.save(file, _facts(whole, policy, risk, plug))
 
 

@@ -19,6 +19,10 @@ from mvpi.sb3._hooks import plug_in
 class PolicyAt:
     """The policy of a model at one risk aversion. It predicts as models of SB3 do.
 
+    It is the policy that was learned for `risk_aversion`, unless another one of the range has done
+    better at it in recent episodes by more than chance. `acted` is the risk aversion that it was
+    learned for.
+
     Observations are those of the plain environment, or extended: by the return so far, if the model
     looks at it (`mvpi.envs.ReturnSoFar`), or by everything that it sees.
     """
@@ -28,12 +32,13 @@ class PolicyAt:
         self.model = model
         self.risk: Risk = at(plug.augmenter.risk, risk_aversion)
         self.risk_aversion = float(risk_aversion)
+        self.acted = plug.augmenter.best_of_range(self.risk_aversion)
         self._trained: Risk = plug.augmenter.risk
         self._columns: Columns = plug.columns
         self._place = self._columns.names.index(RISK_AVERSION)
         known = range_of(self._trained)
         assert known is not None
-        self._seen = np.float32(known.coordinate(self.risk_aversion))
+        self._seen = np.float32(known.coordinate(self.acted))
 
     def predict(
         self,
@@ -59,7 +64,7 @@ class PolicyAt:
     def env_to_evaluate(self, env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
         """The environment as the model sees it, at this risk aversion."""
         scale = self._columns.return_scale
-        return seen_by_model(env, self._trained, scale, self.risk_aversion)
+        return seen_by_model(env, self._trained, scale, self.acted)
 
     def _extended(self, observation: Any) -> Any:
         if isinstance(observation, dict):

@@ -229,7 +229,7 @@ class OffPolicyPlug(Plug):
         return self._augmented(rewards, rewards.dtype).astype(rewards.dtype)
 
     def relabelled(self, batch: Any) -> Any:
-        """A batch with fresh risk aversions, and with rewards augmented by its columns."""
+        """A batch with some fresh risk aversions, and with rewards augmented by its columns."""
         raw = raw_in(batch.observations, self.columns)
         self.columns.redraw(self.rng, raw)
         drawn = batch.rewards
