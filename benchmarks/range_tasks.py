@@ -178,7 +178,7 @@ def main(config: Config) -> None:
         directory = config.runs / run.name
         done = trained_steps(directory)
         until = min(run.steps, done + left)
-        clock, start = directory.with_suffix(".seconds"), time.process_time()
+        clock, start = directory.with_name(f"{run.name}.seconds"), time.process_time()
         agent = run.agent().learn(until, directory)
         earlier = float(clock.read_text()) if clock.exists() else 0.0
         seconds = round(earlier + time.process_time() - start, 1)
