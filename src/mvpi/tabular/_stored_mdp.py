@@ -161,7 +161,7 @@ class StoredMDP:
     @cached_property
     def bandwidths(self) -> tuple[int, int]:
         """Largest decrease and increase of the state number in a transition."""
-        from mvpi.tabular._engines.banded import bandwidths
+        from mvpi.tabular._engines.linear_systems import bandwidths
 
         return bandwidths(self.transitions)
 

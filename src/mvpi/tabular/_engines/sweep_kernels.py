@@ -69,26 +69,6 @@ def sweep(bounds, window, indptr, indices, weights, rewards, values):
 
 
 @njit(cache=True, **OPTIONS)
-def by_level(levels):
-    """States by level: their order, the position of each in it, and where every level begins."""
-    n = len(levels)
-    count = levels.max() + 1
-    bounds = np.zeros(count + 1, np.int64)
-    for level in levels:
-        bounds[level + 1] += 1
-    for level in range(count):
-        bounds[level + 1] += bounds[level]
-    order, position = np.empty(n, np.int64), np.empty(n, np.int64)
-    free = bounds.copy()
-    for s in range(n):
-        at = free[levels[s]]
-        free[levels[s]] += 1
-        order[at] = s
-        position[s] = at
-    return order, position, bounds
-
-
-@njit(cache=True, **OPTIONS)
 def distances(indptr, indices, actions, ends):
     """The smallest number of moves from each state to one of `ends`; one more than all others
     where none is reachable.

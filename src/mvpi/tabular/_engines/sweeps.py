@@ -46,7 +46,12 @@ class Sweeps:
     ):
         states = table.shape[1]
         actions = table.shape[0] // states
-        self._order, self._position, self._bounds = sweep_kernels.by_level(levels)
+        counts = np.bincount(levels)
+        # numpy sorts small whole numbers in linear time.
+        self._order = np.argsort(levels.astype(np.min_scalar_type(len(counts))), kind="stable")
+        self._position = np.empty_like(self._order)
+        self._position[self._order] = np.arange(states)
+        self._bounds = np.concatenate([[0], np.cumsum(counts)])
         lengths = np.diff(table.indptr).reshape(states, actions)[self._order]
         indptr = np.zeros(states * actions + 1, table.indptr.dtype)
         np.cumsum(lengths, out=indptr[1:])
@@ -94,10 +99,6 @@ class Sweeps:
         image = np.empty_like(x)
         kernels.image(self._blocks, *self._table, x.dtype.type(1.0), x, image)
         return image
-
-    def dot(self, x: Array, y: Array) -> float:
-        """`x y`, in double precision and the same on any number of threads."""
-        return float(kernels.dot(self._blocks, x, y))
 
 
 def distances(table: csr_array, ends: npt.NDArray[np.int64]) -> Levels:
