@@ -52,7 +52,7 @@ def best_of_return(
         solution = optimum(problem, inner, tolerance, progress)
         upper = solution.upper_bound + _effect(problem, inner)
         solution = _widened(problem, solution, upper, tolerance)
-    return problem.answer(solution)
+    return solution.having(policy=problem.lifted(solution.policy), labels=core.whole.labels)
 
 
 def _effect(problem: ReturnProblem, risk: Risk) -> float:
