@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -48,36 +48,13 @@ class Drawable(Protocol):
     def __len__(self) -> int: ...
 
 
-class _Place(NamedTuple):
-    """Where a label stands: its offset from the vertex in points, and its alignment."""
-
-    offset: tuple[float, float]
-    horizontal: Literal["left", "center", "right"]
-    vertical: Literal["bottom", "center", "top"]
-
-
 _PLACES = (
-    _Place((10, -6), "left", "top"),
-    _Place((-10, 6), "right", "bottom"),
-    _Place((11, 0), "left", "center"),
-    _Place((-11, 0), "right", "center"),
-    _Place((0, -11), "center", "top"),
-    _Place((0, 11), "center", "bottom"),
-    _Place((10, 6), "left", "bottom"),
-    _Place((-10, -6), "right", "top"),
-    _Place((30, -10), "left", "center"),
-    _Place((-30, 10), "right", "center"),
-    _Place((24, -24), "left", "top"),
-    _Place((-24, 24), "right", "bottom"),
-    _Place((30, 10), "left", "center"),
-    _Place((-30, -10), "right", "center"),
-    _Place((24, 30), "left", "bottom"),
-    _Place((60, -8), "left", "center"),
-    _Place((60, 8), "left", "center"),
-    _Place((-60, 4), "right", "center"),
-    _Place((16, -44), "center", "top"),
+    *((10, -6), (-10, 6), (11, 0), (-11, 0), (0, -11), (0, 11), (10, 6), (-10, -6)),
+    *((30, -10), (-30, 10), (24, -24), (-24, 24), (30, 10), (-30, -10), (24, 30)),
+    *((60, -8), (60, 8), (-60, 4), (16, -44)),
 )
-"""In the order they are tried; the far ones have a line to their vertex."""
+"""Where a label may stand, in the order they are tried: offsets from its vertex in points. The far
+ones have a line to it."""
 _WITH_LINE = 20.0
 
 
@@ -217,12 +194,11 @@ def _label_risk_aversions(frontier: Drawable, axes: Axes, vertices: Array, curve
         span = frontier.risk_aversions[i]
         assert span is not None
         for place in _PLACES:
-            label = _label(axes, _range_text(*span), points[i], place)
+            label = _label(axes, _range_text(*span), points[i], *place)
             label.get_window_extent()  # moves the text to its place
             box = Text.get_window_extent(label).padded(_APART * unit)  # without the line
-            line = pixels[i] + _shares(0.0, 1.0, unit * math.hypot(*place.offset))[:, None] * (
-                unit * np.array(place.offset)
-            )
+            step = unit * np.array(place)
+            line = pixels[i] + _shares(0.0, 1.0, float(np.hypot(*step)))[:, None] * step
             if _fits(box, frame, taken, boxes) and not any(_covers(b, line) for b in boxes):
                 boxes.append(box)
                 labelled = np.vstack([labelled, pixels[i]])
@@ -231,15 +207,16 @@ def _label_risk_aversions(frontier: Drawable, axes: Axes, vertices: Array, curve
             label.remove()
 
 
-def _label(axes: Axes, text: str, point: Array, place: _Place) -> Annotation:
-    far = math.hypot(*place.offset) >= _WITH_LINE
+def _label(axes: Axes, text: str, point: Array, x: float, y: float) -> Annotation:
+    """A text on the side of its vertex to which the offset leads: beside it, above or below."""
+    far = math.hypot(x, y) >= _WITH_LINE
     return axes.annotate(
         text,
         (float(point[0]), float(point[1])),
-        xytext=place.offset,
+        xytext=(x, y),
         textcoords="offset points",
-        ha=place.horizontal,
-        va=place.vertical,
+        ha="center" if abs(y) > 2 * abs(x) else "left" if x > 0 else "right",
+        va="center" if abs(x) > 2 * abs(y) else "bottom" if y > 0 else "top",
         fontsize="small",
         arrowprops={"arrowstyle": "-", "color": "0.6", "linewidth": 0.8} if far else None,
     )

@@ -27,7 +27,7 @@ from mvpi import stats
 from mvpi._checks import check_callback, check_choice, check_count, check_number
 from mvpi._types import Array
 from mvpi.errors import InputError
-from mvpi.tabular._objectives import Budget, LeastVariance, LimitTooSmall, Tradeoff
+from mvpi.tabular._objectives import Budget, LeastVariance, LimitTooSmall, Sharpe, Tradeoff
 from mvpi.tabular._problem import Problem
 from mvpi.tabular._reachable import reachable_core
 from mvpi.tabular._scales import Candidate, MultiScaleSearch, least_variance, most_mean
@@ -38,7 +38,6 @@ from mvpi.tabular._vertices import Interval, Objective, Vertex
 from mvpi.tabular.labels import Labels
 from mvpi.tabular.mdp import MDP
 from mvpi.tabular.return_problem import checked_horizon, explore_returns
-from mvpi.tabular.sharpe import Sharpe, largest_ratio
 from mvpi.tabular.solution import TOLERANCE, Progress, Solution, describe_moments
 
 if TYPE_CHECKING:
@@ -262,8 +261,13 @@ class Frontier:
                 f"risk_free must be < {most:.8g}, the largest mean any policy reaches, got "
                 f"{risk_free:.8g}"
             )
-        best = largest_ratio(self._efficient, risk_free)
-        value = float(stats.sharpe_ratio(best.mean - risk_free, best.variance))
+
+        def ratio(one: Candidate) -> float:
+            return float(stats.sharpe_ratio(one.mean - risk_free, one.variance))
+
+        above = (one for one in self._efficient if one.mean > risk_free)
+        best = max(above, key=lambda one: (ratio(one), one.mean))
+        value = ratio(best)
         if math.isinf(value):
             return self._solution(best, value, value, power=0)
         bound = self._scales.upper_bound(

@@ -136,8 +136,7 @@ class Solution:
         return (
             f"Solution(value={self.value:.8g}, upper_bound={self.upper_bound:.8g}, "
             f"mean={self.mean:.8g}, variance={self.variance:.8g}, dual={self.dual:.8g}, "
-            f"{policy}, solves={self.solves}, "
-            f"converged={self.converged})"
+            f"{policy}, solves={self.solves}, converged={self.converged})"
         )
 
 
@@ -173,15 +172,9 @@ def describe(
     certificate: Certificate,
 ) -> Solution:
     """The `Solution` for a policy and its distribution."""
-    rewards, weights = distribution
-    return _solution(
-        policy,
-        certificate,
-        mean=stats.mean(rewards, weights),
-        variance=stats.variance(rewards, weights),
-        value=risk.value(rewards, weights),
-        dual=risk.dual(rewards, weights),
-    )
+    mean, variance = stats.mean(*distribution), stats.variance(*distribution)
+    value, dual = risk.value(*distribution), risk.dual(*distribution)
+    return describe_moments(policy, mean, variance, value, certificate, dual)
 
 
 def describe_moments(
@@ -190,20 +183,9 @@ def describe_moments(
     variance: float | Later,
     value: float,
     certificate: Certificate,
+    dual: float | None = None,
 ) -> Solution:
-    """The `Solution` for a policy of known mean and variance."""
-    return _solution(policy, certificate, mean=mean, variance=variance, value=value, dual=mean)
-
-
-def _solution(
-    policy: npt.NDArray[Any],
-    certificate: Certificate,
-    *,
-    mean: float,
-    variance: float | Later,
-    value: float,
-    dual: float,
-) -> Solution:
+    """The `Solution` for a policy of known mean and variance; `dual` is its mean when left out."""
     answer = policy.copy()
     answer.flags.writeable = False
     upper_bound = max(certificate.upper_bound, value)
@@ -213,12 +195,11 @@ def _solution(
         mean=mean,
         variance=variance,
         value=value,
-        dual=dual,
+        dual=mean if dual is None else dual,
         upper_bound=upper_bound,
         converged=upper_bound == value or upper_bound - value <= allowed,
         trace=certificate.trace,
         solves=certificate.solves,
-        labels=None,
     )
 
 
