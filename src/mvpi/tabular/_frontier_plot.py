@@ -30,8 +30,6 @@ _LINE = 0.003
 """The width of a line, as a share of that of the picture."""
 _CURVE = 4_000
 """Points of the curve, so that its bends are smooth."""
-_PIXELS = 3.0
-"""Between two points of the curve that labels keep away from."""
 
 
 class Drawable(Protocol):
@@ -84,7 +82,7 @@ def draw(
     efficient = _efficient(frontier, x, means)
     _set_limits(axes, vertices, frontier.means)
     curve = np.column_stack([x, means])
-    if len(_in_view(axes, curve, ~(efficient[:-1] & efficient[1:]))):
+    if _is_in_view(axes, curve, ~(efficient[:-1] & efficient[1:])):
         axes.plot(x, means, color="0.75", linewidth=1.5, linestyle="--", label="dominated")
     if len(frontier) > 1:
         seen = np.where(efficient, x, np.nan)
@@ -146,33 +144,19 @@ def _set_limits(axes: Axes, x: Array, means: Array) -> None:
     axes.set_ylim(float(means[0]) - _MARGIN * height, float(means[-1]) + _MARGIN * height)
 
 
-def _in_view(axes: Axes, curve: Array, chosen: npt.NDArray[np.bool_] | None = None) -> Array:
-    """Pixels along the (chosen) segments of a curve, as far as the picture shows them."""
+def _is_in_view(axes: Axes, curve: Array, chosen: npt.NDArray[np.bool_]) -> bool:
+    """Whether the picture shows any of the chosen segments of a curve."""
+    from matplotlib.path import Path
+
     points = np.asarray(axes.transData.transform(curve))
-    start, step = points[:-1], np.diff(points, axis=0)
-    if chosen is not None:
-        start, step = start[chosen], step[chosen]
-    frame = axes.get_window_extent()
-    with np.errstate(divide="ignore", invalid="ignore"):
-        sides = np.stack([(corner - start) / step for corner in (frame.min, frame.max)])
-    inside = (frame.min <= start) & (start <= frame.max)
-    parallel = step == 0.0
-    enter = np.where(parallel, np.where(inside, 0.0, np.inf), sides.min(axis=0)).max(axis=1)
-    leave = np.where(parallel, np.where(inside, 1.0, -np.inf), sides.max(axis=0)).min(axis=1)
-    enter, leave = np.maximum(enter, 0.0), np.minimum(leave, 1.0)
-    seen = [
-        start[i] + _shares(enter[i], leave[i], float(np.hypot(*step[i])))[:, None] * step[i]
-        for i in np.flatnonzero(enter < leave)
-    ]
-    return np.concatenate(seen) if seen else np.empty((0, 2))
-
-
-def _shares(enter: float, leave: float, length: float) -> Array:
-    return np.linspace(enter, leave, 2 + int((leave - enter) * length / _PIXELS))
+    ends = np.stack([points[:-1][chosen], points[1:][chosen]], axis=1).reshape(-1, 2)
+    segments = Path(ends, [Path.MOVETO, Path.LINETO] * (len(ends) // 2))
+    return len(ends) > 0 and segments.intersects_bbox(axes.get_window_extent(), filled=False)
 
 
 def _label_risk_aversions(frontier: Drawable, axes: Axes, vertices: Array, curve: Array) -> None:
     """Write the range of lambda beside every policy that has one and room for it."""
+    from matplotlib.path import Path
     from matplotlib.text import Text
 
     figure = axes.get_figure(root=True)
@@ -183,7 +167,8 @@ def _label_risk_aversions(frontier: Drawable, axes: Axes, vertices: Array, curve
     unit = figure.dpi / 72.0
     around = 0.5 * _MARK * unit * np.array([(i, j) for i in (-1, 0, 1) for j in (-1, 0, 1)])
     marks = [pixels[i] + around for i in (0, -1)]
-    taken = np.vstack([_in_view(axes, curve), pixels, *marks])
+    marked = np.vstack([pixels, *marks])
+    lines = [Path(axes.transData.transform(curve))]
     frame = axes.get_window_extent().padded(-1.0)
     boxes: list[Bbox] = []
     labelled = np.empty((0, 2))
@@ -197,12 +182,14 @@ def _label_risk_aversions(frontier: Drawable, axes: Axes, vertices: Array, curve
             label = _label(axes, _range_text(*span), points[i], *place)
             label.get_window_extent()  # moves the text to its place
             box = Text.get_window_extent(label).padded(_APART * unit)  # without the line
-            step = unit * np.array(place)
-            line = pixels[i] + _shares(0.0, 1.0, float(np.hypot(*step)))[:, None] * step
-            if _fits(box, frame, taken, boxes) and not any(_covers(b, line) for b in boxes):
+            line = Path([pixels[i], pixels[i] + unit * np.array(place)])
+            crossed = [*((line, other) for other in boxes), *((other, box) for other in lines)]
+            if _fits(box, frame, marked, boxes) and not any(
+                path.intersects_bbox(other, filled=False) for path, other in crossed
+            ):
                 boxes.append(box)
+                lines.append(line)
                 labelled = np.vstack([labelled, pixels[i]])
-                taken = np.vstack([taken, line])
                 break
             label.remove()
 
@@ -222,15 +209,10 @@ def _label(axes: Axes, text: str, point: Array, x: float, y: float) -> Annotatio
     )
 
 
-def _fits(box: Bbox, frame: Bbox, taken: Array, boxes: list[Bbox]) -> bool:
-    """Whether a label is inside the picture and covers neither the curve nor another label."""
+def _fits(box: Bbox, frame: Bbox, marked: Array, boxes: list[Bbox]) -> bool:
+    """Whether a label is inside the picture and covers neither a mark nor another label."""
     inside = bool(np.all(frame.min <= box.min) and np.all(box.max <= frame.max))
-    return inside and not _covers(box, taken) and not box.count_overlaps(boxes)
-
-
-def _covers(box: Bbox, points: Array) -> bool:
-    low, high = np.asarray(box.min), np.asarray(box.max)
-    return bool(((low < points) & (points < high)).all(axis=1).any())
+    return inside and not box.count_contains(marked) and not box.count_overlaps(boxes)
 
 
 def _spread_out(items: list[int]) -> list[int]:

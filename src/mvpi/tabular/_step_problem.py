@@ -66,9 +66,6 @@ class StepMoments(MomentOracle):
         self.first = mdp.expected(lambda r: (r - self.centre) / self.scale)
         self.second = mdp.expected(lambda r: ((r - self.centre) / self.scale) ** 2)
 
-    def vertex(self, policy: Actions, chain: Chain | None = None) -> Vertex:
-        return self._vertex(policy, chain or self.mdp.chain(policy))
-
     def solved(
         self, rewards: Array, a: float, b: float, near: Sequence[Vertex]
     ) -> tuple[Vertex, float]:
@@ -81,9 +78,8 @@ class StepMoments(MomentOracle):
         )
         if (known := known_vertex(optimum.policy, near)) is not None:
             return known, optimum.upper
-        chain = optimum.chain or self.mdp.chain(optimum.policy)
         nearest = min(near, key=lambda c: np.count_nonzero(c.policy != optimum.policy))
-        found = self._vertex(optimum.policy, chain, nearest, (a, b, optimum.values))
+        found = self.vertex(optimum.policy, optimum.chain, nearest, (a, b, optimum.values))
         return found, optimum.upper
 
     def statistics(self, vertex: Vertex) -> tuple[float, float]:
@@ -116,18 +112,19 @@ class StepMoments(MomentOracle):
             values = np.maximum(values, candidate)
         return policy, Values(values, highest)
 
-    def _vertex(
+    def vertex(
         self,
         policy: Actions,
-        chain: Chain,
+        chain: Chain | None = None,
         near: Vertex | None = None,
         solved: tuple[float, float, Array] | None = None,
     ) -> Vertex:
-        """The vertex of a policy: moments and values.
+        """Moments and values, from those of a vertex that is `near`.
 
         If values for `a r - b r^2` are known (`solved`), one correction makes them exact, and with
         those for `r` they give those for `r^2`.
         """
+        chain = chain or self.mdp.chain(policy)
         first_paid = self.first[self._states, policy]
         second_paid = self.second[self._states, policy]
         guess, guess2 = (None, None) if near is None else near.values

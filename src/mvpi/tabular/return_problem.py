@@ -36,8 +36,9 @@ from mvpi.tabular._problem import Distribution, MomentOracle, Problem, known_ver
 from mvpi.tabular._reachable import Core
 from mvpi.tabular._vertices import Point, Units, Vertex
 from mvpi.tabular.chain import Chain
+from mvpi.tabular.masks import entries_of
 from mvpi.tabular.return_policy import ReturnPolicy
-from mvpi.tabular.solution import Certificate, Solution, describe_moments
+from mvpi.tabular.solution import Certificate, Solution, describe_moments, with_occupancy
 from mvpi.tabular.solve import Best
 
 MOST_TRANSITIONS = 30_000_000
@@ -125,11 +126,7 @@ class ReturnProblem(Problem):
         for policy, share in zip(policies, shares, strict=True):
             *before, _ = self._visits(policy)
             visits[rows, policy] += share * np.concatenate(before)
-        total = visits.sum(axis=1)
-        unseen = total == 0.0
-        visits[rows[unseen], policies[0][unseen]] = 1.0
-        mixture: Array = visits / np.where(unseen, 1.0, total)[:, None]
-        return mixture
+        return with_occupancy(visits, np.eye(self.n_actions)[policies[0]])
 
     def moment_oracle(self, units: Units, finest: float) -> ReturnMoments:
         return ReturnMoments(self, units)
@@ -214,17 +211,16 @@ def explore_returns(core: Core, horizon: int, step: float | None = None) -> Retu
     if horizon * int(outcomes.min()) > MOST_TRANSITIONS:
         raise _too_many(core, horizon, 0, size, step)
     for t in range(horizon):
-        counts = outcomes[states]
-        total += int(counts.sum())
+        total += int(outcomes[states].sum())
         if total > MOST_TRANSITIONS:
             raise _too_many(core, horizon, t, size, step)
-        entries = np.arange(counts.sum()) + np.repeat(first[states] - _starts(counts), counts)
+        entries, ends = entries_of(first, states)
         paid = g**t * rewards
         if step is not None:
             rounded = step * np.rint(paid / step)
             error += float(np.abs(paid - rounded)[entries].max())
             paid = rounded
-        after = np.repeat(returns, counts) + paid[entries]
+        after = np.repeat(returns, np.diff(ends)) + paid[entries]
         to = mdp.transitions.indices[entries] if t < horizon - 1 else np.zeros(len(entries), int)
         merged = _merged(to, after, resolution)
         error += merged.moved
@@ -258,10 +254,6 @@ def _merged(states: npt.NDArray[Any], returns: Array, resolution: float) -> _Mer
     place[order] = number
     kept = returns[is_new]
     return _Merged(place, states[is_new], kept, float((returns - kept[number]).max()))
-
-
-def _starts(counts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    return np.cumsum(counts) - counts
 
 
 def _too_many(core: Core, horizon: int, t: int, size: float, step: float | None) -> InputError:

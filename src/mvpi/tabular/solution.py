@@ -213,14 +213,15 @@ def mixture(mdp: MDP, policies: Iterable[npt.NDArray[Any]], shares: Iterable[flo
     policies = list(policies)
     parts = [w * mdp.occupancy(p) for p, w in zip(policies, shares, strict=True)]
     fallback = np.eye(mdp.n_actions)[policies[0]]
-    policy = _with_occupancy(sum(parts, np.zeros_like(fallback)), fallback)
+    policy = with_occupancy(sum(parts, np.zeros_like(fallback)), fallback)
     if mdp.discount == 1.0 and len(closed_classes(mdp.policy_matrix(policy))) > 1:
         uniform = np.full_like(fallback, 1.0 / mdp.n_actions)
         parts = [(1.0 - _WALK) * part for part in parts] + [_WALK * mdp.occupancy(uniform)]
-        policy = _with_occupancy(sum(parts, np.zeros_like(fallback)), fallback)
+        policy = with_occupancy(sum(parts, np.zeros_like(fallback)), fallback)
     return policy
 
 
-def _with_occupancy(d: Array, fallback: Array) -> Array:
+def with_occupancy(d: Array, fallback: Array) -> Array:
+    """`pi(a | s) = d(s, a) / d(s)`, and the `fallback` where nothing is visited."""
     visits = d.sum(axis=1, keepdims=True)
     return np.where(visits > 0, d / np.where(visits > 0, visits, 1.0), fallback)
