@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 from mvpi._types import Array
 from mvpi.tabular._engines.backups import Actions
-from mvpi.tabular._policy_rewards import PolicyRewards
 from mvpi.tabular._problem import Distribution, MomentOracle, Problem, known_vertex
+from mvpi.tabular._stored_mdp import PolicyRewards
 from mvpi.tabular._vertices import Point, Units, Vertex
 from mvpi.tabular.chain import DIRECT_UP_TO, Chain, Values
 from mvpi.tabular.mdp import MDP

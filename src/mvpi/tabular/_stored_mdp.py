@@ -241,3 +241,34 @@ class StoredMDP:
             f"MDP({self.n_states} states, {self.n_actions} actions, "
             f"{stored} transitions, discount={self.discount:g})"
         )
+
+
+class PolicyRewards:
+    """What an MDP pays for the actions of a deterministic policy, read without other rewards."""
+
+    def __init__(self, mdp: StoredMDP, policy: npt.NDArray[np.int64], matrix: csr_array):
+        """`matrix` is `mdp.policy_matrix(policy)`."""
+        self._lengths: npt.NDArray[np.int64] | None = None
+        rows = np.arange(mdp.n_states) * mdp.n_actions + policy
+        if mdp.rewards.ndim == 2:
+            self._paid: Array = mdp.rewards.ravel()[rows]
+            return
+        self._lengths, self._starts = np.diff(matrix.indptr), matrix.indptr[:-1]
+        table = mdp.transitions
+        rewards = csr_array((mdp.rewards, table.indices, table.indptr), table.shape)
+        self._paid, self._chances = rewards[rows].data, matrix.data
+
+    def expected(self, function: Callable[[Array], Array]) -> Array:
+        """`E[function(r) | s]`, `(S,)`."""
+        values = function(self._paid)
+        if self._lengths is None:
+            return values
+        means: Array = np.add.reduceat(self._chances * values, self._starts)
+        return means
+
+    def paid_in(self, states: npt.NDArray[np.bool_]) -> Array:
+        """All rewards that can be paid in some states, given as a mask."""
+        if states.all():
+            return self._paid
+        mask = states if self._lengths is None else np.repeat(states, self._lengths)
+        return self._paid[mask]

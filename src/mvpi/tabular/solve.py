@@ -31,8 +31,8 @@ from mvpi.tabular._engines.ordered_sweeps import lower_values
 from mvpi.tabular._engines.policy_iteration import unichain_policy
 from mvpi.tabular._engines.strategy import Iterate
 from mvpi.tabular._matrices import NotUnichain, mean_over
-from mvpi.tabular._policy_rewards import PolicyRewards
 from mvpi.tabular._reachable import reachable_core
+from mvpi.tabular._stored_mdp import PolicyRewards
 from mvpi.tabular._vertices import Units
 from mvpi.tabular.chain import DIRECT_UP_TO, Chain, Values
 from mvpi.tabular.mdp import MDP

@@ -11,7 +11,7 @@ repeated on them until they are small (Saad, Iterative Methods for Sparse Linear
 
 from __future__ import annotations
 
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -34,25 +34,6 @@ _EPS = float(np.finfo(np.float64).eps)
 
 Evaluation = Literal["auto", "direct", "krylov"]
 """How policies are evaluated: by LU, by a Krylov method, or by what suits the chain."""
-
-
-class System(Protocol):
-    """`(I - B) x = b` for one `B`, solved for one right-hand side after another."""
-
-    effort: int
-    """What it has cost so far, in applications of a preconditioner."""
-    is_direct: bool
-    """Whether a matrix is factorised once, so that every solution is exact and cheap."""
-
-    def solve(self, right: Array, target: float, limit: int = PASSES) -> Array:
-        """`x` with `max |b - (I - B) x| <= target`, or as close to it as rounding or `limit`
-        allows.
-
-        A Krylov solve stops after `limit` applications of its preconditioner.
-        """
-
-    def solve_directly(self, right: Array) -> Array:
-        """`x` by LU, however long it takes."""
 
 
 def make_system(
@@ -121,9 +102,13 @@ class _Krylov:
 
     def __init__(self, matrix: csr_array):
         self.effort = 0
+        """What it has cost so far, in applications of a preconditioner."""
         self._matrix = matrix
 
     def solve(self, right: Array, target: float, limit: int = PASSES) -> Array:
+        """`x` with `max |b - (I - B) x| <= target`, or as close to it as rounding allows, or
+        `limit`, the largest number of applications of the preconditioner.
+        """
         x = np.zeros_like(right)
         residual, error = right, float(np.abs(right).max())
         failures = 0
@@ -154,6 +139,7 @@ class _Krylov:
         raise NotImplementedError
 
     def solve_directly(self, right: Array) -> Array:
+        """`x` by sparse LU, however long it takes."""
         identity = eye_array(self._matrix.shape[0], format="csc")
         x: Array = splu(identity - self._matrix.tocsc()).solve(right)
         return x
@@ -231,6 +217,9 @@ class GaussSeidelKrylov(_Krylov):
         x, most = np.empty_like(right), _PER_PASS * limit
         used = kernels.bicgstab(self._blocks, *self._parts, right, shadow, target, most, x)
         return x, -(-int(used) // _PER_PASS)
+
+
+System = Banded | _Krylov
 
 
 def _dot(x: Array, y: Array) -> float:

@@ -69,44 +69,27 @@ def sweep(bounds, window, indptr, indices, weights, rewards, values):
 
 
 @njit(cache=True, **OPTIONS)
-def distances(indptr, indices, actions, ends):
+def distances(starts, before, actions, ends):
     """The smallest number of moves from each state to one of `ends`; one more than all others
-    where none is reachable.
+    where none is reachable. The pairs that lead to state `j` are `before[starts[j]:starts[j + 1]]`.
     """
-    n = (len(indptr) - 1) // actions
-    starts = np.zeros(n + 1, np.int64)
-    for j in indices:
-        starts[j + 1] += 1
-    for j in range(n):
-        starts[j + 1] += starts[j]
-    before = np.empty(len(indices), indices.dtype)
-    free = starts.copy()
-    for s in range(n):
-        for k in range(indptr[s * actions], indptr[(s + 1) * actions]):
-            j = indices[k]
-            before[free[j]] = s
-            free[j] += 1
+    n = len(starts) - 1
     found = np.full(n, -1, np.int64)
     queue = np.empty(n, np.int64)
-    last = 0
-    for s in ends:
-        found[s] = 0
-        queue[last] = s
-        last += 1
+    last = len(ends)
+    found[ends] = 0
+    queue[:last] = ends
     first = 0
     while first < last:
         j = queue[first]
         first += 1
         for k in range(starts[j], starts[j + 1]):
-            s = before[k]
+            s = np.int64(before[k]) // actions
             if found[s] < 0:
                 found[s] = found[j] + 1
                 queue[last] = s
                 last += 1
-    beyond = found.max() + 1
-    for s in range(n):
-        if found[s] < 0:
-            found[s] = beyond
+    found[found < 0] = found.max() + 1
     return found
 
 

@@ -103,8 +103,10 @@ class Sweeps:
 
 def distances(table: csr_array, ends: npt.NDArray[np.int64]) -> Levels:
     """The distance from each state to one of `ends`, by any actions; unreachable ones come last."""
-    indptr, indices = kernels.unsigned(table.indptr), kernels.unsigned(table.indices)
-    found: Levels = sweep_kernels.distances(indptr, indices, table.shape[0] // table.shape[1], ends)
+    marks = np.empty(table.nnz, np.int8)  # only the pattern matters
+    by_column = csr_array((marks, table.indices, table.indptr), table.shape).tocsc()
+    starts, before = kernels.unsigned(by_column.indptr), kernels.unsigned(by_column.indices)
+    found: Levels = sweep_kernels.distances(starts, before, table.shape[0] // table.shape[1], ends)
     return found
 
 
