@@ -6,10 +6,16 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from mvpi.tabular._engines.banded import Banded, bandwidths, is_narrow
-from mvpi.tabular._engines.krylov import GaussSeidelKrylov, SweepKrylov
-from mvpi.tabular._engines.linear_systems import has_few_successors, image
-from mvpi.tabular._engines.system_choice import make_system
+from mvpi.tabular._engines.linear_systems import (
+    Banded,
+    GaussSeidelKrylov,
+    SweepKrylov,
+    bandwidths,
+    has_few_successors,
+    image,
+    is_narrow,
+    make_system,
+)
 from mvpi.tabular.examples import grid_world, inventory, random_sparse
 
 

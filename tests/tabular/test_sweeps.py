@@ -11,8 +11,8 @@ from scipy.sparse.csgraph import dijkstra
 from scipy.sparse.linalg import spsolve
 
 from mvpi.tabular._engines.fixed_point import fixed_point_steps
+from mvpi.tabular._engines.linear_systems import make_system
 from mvpi.tabular._engines.sweeps import Sweeps, depths, distances
-from mvpi.tabular._engines.system_choice import make_system
 from mvpi.tabular.examples import grid_world, random_sparse
 from mvpi.tabular.mdp import MDP
 from mvpi.tabular.solve import solve_rewards

@@ -22,8 +22,9 @@ import numpy as np
 from mvpi._types import Array
 from mvpi.risk import Risk
 from mvpi.tabular._engines.backups import Actions
-from mvpi.tabular._problem import Problem, Solved, expected_utility
+from mvpi.tabular._problem import Problem
 from mvpi.tabular.solution import Certificate, Progress, Solution, describe
+from mvpi.tabular.solve import Best
 
 _NEGLIGIBLE = 1e-3
 """Intervals of `y` narrower than this share of the tolerance are not split further."""
@@ -34,7 +35,7 @@ class _Solved(NamedTuple):
 
     y: float
     upper: float
-    optimum: Solved
+    optimum: Best
 
 
 class DualSearch:
@@ -90,7 +91,7 @@ class DualSearch:
 
     def _solved(self, y: float) -> _Solved:
         """Solve for `F(y)`; remember the policy if it is the best so far at its own best `y`."""
-        rewards = y + expected_utility(self.problem, self.risk, self.centre + y)
+        rewards = y + self.problem.expected_utility(self.risk, self.centre + y)
         optimum = self._solve(rewards, self.best_policy)
         if optimum.upper > self.best - self.tolerance or self.best_policy is None:
             values, weights = self.problem.distribution(optimum.policy)
@@ -129,6 +130,6 @@ class DualSearch:
             return self.best_dual
         return 0.5 * (left.y + right.y)
 
-    def _solve(self, rewards: Array, policy: Actions | None) -> Solved:
+    def _solve(self, rewards: Array, policy: Actions | None) -> Best:
         self.solves += 1
         return self.problem.solve(rewards, policy=policy, tolerance=0.05 * self.tolerance)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -30,8 +30,6 @@ _LINE = 0.003
 """The width of a line, as a share of that of the picture."""
 _CURVE = 4_000
 """Points of the curve, so that its bends are smooth."""
-_PIXELS = 3.0
-"""Between two points of the curve that labels keep away from."""
 
 
 class Drawable(Protocol):
@@ -48,36 +46,13 @@ class Drawable(Protocol):
     def __len__(self) -> int: ...
 
 
-class _Place(NamedTuple):
-    """Where a label stands: its offset from the vertex in points, and its alignment."""
-
-    offset: tuple[float, float]
-    horizontal: Literal["left", "center", "right"]
-    vertical: Literal["bottom", "center", "top"]
-
-
 _PLACES = (
-    _Place((10, -6), "left", "top"),
-    _Place((-10, 6), "right", "bottom"),
-    _Place((11, 0), "left", "center"),
-    _Place((-11, 0), "right", "center"),
-    _Place((0, -11), "center", "top"),
-    _Place((0, 11), "center", "bottom"),
-    _Place((10, 6), "left", "bottom"),
-    _Place((-10, -6), "right", "top"),
-    _Place((30, -10), "left", "center"),
-    _Place((-30, 10), "right", "center"),
-    _Place((24, -24), "left", "top"),
-    _Place((-24, 24), "right", "bottom"),
-    _Place((30, 10), "left", "center"),
-    _Place((-30, -10), "right", "center"),
-    _Place((24, 30), "left", "bottom"),
-    _Place((60, -8), "left", "center"),
-    _Place((60, 8), "left", "center"),
-    _Place((-60, 4), "right", "center"),
-    _Place((16, -44), "center", "top"),
+    *((10, -6), (-10, 6), (11, 0), (-11, 0), (0, -11), (0, 11), (10, 6), (-10, -6)),
+    *((30, -10), (-30, 10), (24, -24), (-24, 24), (30, 10), (-30, -10), (24, 30)),
+    *((60, -8), (60, 8), (-60, 4), (16, -44)),
 )
-"""In the order they are tried; the far ones have a line to their vertex."""
+"""Where a label may stand, in the order they are tried: offsets from its vertex in points. The far
+ones have a line to it."""
 _WITH_LINE = 20.0
 
 
@@ -107,7 +82,7 @@ def draw(
     efficient = _efficient(frontier, x, means)
     _set_limits(axes, vertices, frontier.means)
     curve = np.column_stack([x, means])
-    if len(_in_view(axes, curve, ~(efficient[:-1] & efficient[1:]))):
+    if _is_in_view(axes, curve, ~(efficient[:-1] & efficient[1:])):
         axes.plot(x, means, color="0.75", linewidth=1.5, linestyle="--", label="dominated")
     if len(frontier) > 1:
         seen = np.where(efficient, x, np.nan)
@@ -169,33 +144,19 @@ def _set_limits(axes: Axes, x: Array, means: Array) -> None:
     axes.set_ylim(float(means[0]) - _MARGIN * height, float(means[-1]) + _MARGIN * height)
 
 
-def _in_view(axes: Axes, curve: Array, chosen: npt.NDArray[np.bool_] | None = None) -> Array:
-    """Pixels along the (chosen) segments of a curve, as far as the picture shows them."""
+def _is_in_view(axes: Axes, curve: Array, chosen: npt.NDArray[np.bool_]) -> bool:
+    """Whether the picture shows any of the chosen segments of a curve."""
+    from matplotlib.path import Path
+
     points = np.asarray(axes.transData.transform(curve))
-    start, step = points[:-1], np.diff(points, axis=0)
-    if chosen is not None:
-        start, step = start[chosen], step[chosen]
-    frame = axes.get_window_extent()
-    with np.errstate(divide="ignore", invalid="ignore"):
-        sides = np.stack([(corner - start) / step for corner in (frame.min, frame.max)])
-    inside = (frame.min <= start) & (start <= frame.max)
-    parallel = step == 0.0
-    enter = np.where(parallel, np.where(inside, 0.0, np.inf), sides.min(axis=0)).max(axis=1)
-    leave = np.where(parallel, np.where(inside, 1.0, -np.inf), sides.max(axis=0)).min(axis=1)
-    enter, leave = np.maximum(enter, 0.0), np.minimum(leave, 1.0)
-    seen = [
-        start[i] + _shares(enter[i], leave[i], float(np.hypot(*step[i])))[:, None] * step[i]
-        for i in np.flatnonzero(enter < leave)
-    ]
-    return np.concatenate(seen) if seen else np.empty((0, 2))
-
-
-def _shares(enter: float, leave: float, length: float) -> Array:
-    return np.linspace(enter, leave, 2 + int((leave - enter) * length / _PIXELS))
+    ends = np.stack([points[:-1][chosen], points[1:][chosen]], axis=1).reshape(-1, 2)
+    segments = Path(ends, [Path.MOVETO, Path.LINETO] * (len(ends) // 2))
+    return len(ends) > 0 and segments.intersects_bbox(axes.get_window_extent(), filled=False)
 
 
 def _label_risk_aversions(frontier: Drawable, axes: Axes, vertices: Array, curve: Array) -> None:
     """Write the range of lambda beside every policy that has one and room for it."""
+    from matplotlib.path import Path
     from matplotlib.text import Text
 
     figure = axes.get_figure(root=True)
@@ -206,7 +167,8 @@ def _label_risk_aversions(frontier: Drawable, axes: Axes, vertices: Array, curve
     unit = figure.dpi / 72.0
     around = 0.5 * _MARK * unit * np.array([(i, j) for i in (-1, 0, 1) for j in (-1, 0, 1)])
     marks = [pixels[i] + around for i in (0, -1)]
-    taken = np.vstack([_in_view(axes, curve), pixels, *marks])
+    marked = np.vstack([pixels, *marks])
+    lines = [Path(axes.transData.transform(curve))]
     frame = axes.get_window_extent().padded(-1.0)
     boxes: list[Bbox] = []
     labelled = np.empty((0, 2))
@@ -217,43 +179,40 @@ def _label_risk_aversions(frontier: Drawable, axes: Axes, vertices: Array, curve
         span = frontier.risk_aversions[i]
         assert span is not None
         for place in _PLACES:
-            label = _label(axes, _range_text(*span), points[i], place)
+            label = _label(axes, _range_text(*span), points[i], *place)
             label.get_window_extent()  # moves the text to its place
             box = Text.get_window_extent(label).padded(_APART * unit)  # without the line
-            line = pixels[i] + _shares(0.0, 1.0, unit * math.hypot(*place.offset))[:, None] * (
-                unit * np.array(place.offset)
-            )
-            if _fits(box, frame, taken, boxes) and not any(_covers(b, line) for b in boxes):
+            line = Path([pixels[i], pixels[i] + unit * np.array(place)])
+            crossed = [*((line, other) for other in boxes), *((other, box) for other in lines)]
+            if _fits(box, frame, marked, boxes) and not any(
+                path.intersects_bbox(other, filled=False) for path, other in crossed
+            ):
                 boxes.append(box)
+                lines.append(line)
                 labelled = np.vstack([labelled, pixels[i]])
-                taken = np.vstack([taken, line])
                 break
             label.remove()
 
 
-def _label(axes: Axes, text: str, point: Array, place: _Place) -> Annotation:
-    far = math.hypot(*place.offset) >= _WITH_LINE
+def _label(axes: Axes, text: str, point: Array, x: float, y: float) -> Annotation:
+    """A text on the side of its vertex to which the offset leads: beside it, above or below."""
+    far = math.hypot(x, y) >= _WITH_LINE
     return axes.annotate(
         text,
         (float(point[0]), float(point[1])),
-        xytext=place.offset,
+        xytext=(x, y),
         textcoords="offset points",
-        ha=place.horizontal,
-        va=place.vertical,
+        ha="center" if abs(y) > 2 * abs(x) else "left" if x > 0 else "right",
+        va="center" if abs(x) > 2 * abs(y) else "bottom" if y > 0 else "top",
         fontsize="small",
         arrowprops={"arrowstyle": "-", "color": "0.6", "linewidth": 0.8} if far else None,
     )
 
 
-def _fits(box: Bbox, frame: Bbox, taken: Array, boxes: list[Bbox]) -> bool:
-    """Whether a label is inside the picture and covers neither the curve nor another label."""
+def _fits(box: Bbox, frame: Bbox, marked: Array, boxes: list[Bbox]) -> bool:
+    """Whether a label is inside the picture and covers neither a mark nor another label."""
     inside = bool(np.all(frame.min <= box.min) and np.all(box.max <= frame.max))
-    return inside and not _covers(box, taken) and not box.count_overlaps(boxes)
-
-
-def _covers(box: Bbox, points: Array) -> bool:
-    low, high = np.asarray(box.min), np.asarray(box.max)
-    return bool(((low < points) & (points < high)).all(axis=1).any())
+    return inside and not box.count_contains(marked) and not box.count_overlaps(boxes)
 
 
 def _spread_out(items: list[int]) -> list[int]:

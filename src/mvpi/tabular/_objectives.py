@@ -1,4 +1,4 @@
-"""Objectives over the moment polytope: tradeoff, least variance, largest mean in a budget.
+"""Objectives over the moment polytope: tradeoff, variance, mean in a budget, Sharpe ratio.
 
 In scaled units; see `mvpi.tabular._vertices`.
 """
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from mvpi.errors import InputError
+from mvpi.stats import sharpe_ratio
 from mvpi.tabular._vertices import BoundedObjective, Interval, Line, Point, unit
 
 _ROUNDING = 1e-13
@@ -92,6 +93,34 @@ class Budget(BoundedObjective):
     def over(self, outline: list[Point]) -> float:
         limit = self.limit * (1.0 + _ROUNDING)
         return max(self.largest_mean(*ends, limit) for ends in pairwise(outline))
+
+
+@dataclass(frozen=True)
+class Sharpe(BoundedObjective):
+    """Objective: the largest Sharpe ratio, `(m - risk_free) / std`, which has no unit.
+
+    The points `(m, q)` with `m > risk_free` whose ratio is at least `t > 0` are those below a
+    parabola, `q <= m^2 + (m - risk_free)^2 / t^2`. The right side minus `q` is convex, so over a
+    polytope it is largest at a vertex: no mixture on an edge has a larger ratio than both of its
+    ends, and a deterministic policy is optimal.
+    """
+
+    risk_free: float
+    """In scaled units."""
+
+    def reached(self, interval: Interval) -> float:
+        return self.over([interval.left.point, interval.right.point])
+
+    def over(self, outline: list[Point]) -> float:
+        """Where an outline has no variance and is above `risk_free`, there is no bound."""
+        return max(self._along(*ends) for ends in pairwise(outline))
+
+    def _along(self, left: Point, right: Point) -> float:
+        if right.m <= self.risk_free:
+            return -math.inf
+        if min(left.variance, right.variance) <= 0.0:
+            return math.inf
+        return max(float(sharpe_ratio(p.m - self.risk_free, p.variance)) for p in (left, right))
 
 
 def gradient_direction(price: float, mean: float) -> tuple[float, float]:

@@ -120,7 +120,7 @@ class Occupancy:
         )
 
     def _system(self, matrix: csr_array) -> System:
-        from mvpi.tabular._engines.system_choice import make_system
+        from mvpi.tabular._engines.linear_systems import make_system
 
         return make_system(matrix, evaluation=self.evaluation)
 

@@ -54,15 +54,10 @@ class Core:
 
     def lifted(self, policy: Policy) -> Policy:
         """A policy for the core as one for the whole MDP, with allowed actions only."""
-        everywhere = np.arange(self.whole.n_states)
-        first = np.argmax(self.whole.allowed, axis=1)
+        whole: Policy = np.argmax(self.whole.allowed, axis=1).astype(np.int64)
         if policy.ndim == 2:
-            whole = np.zeros(self.whole.shape, dtype=policy.dtype)
-            whole[everywhere, first] = 1.0
-            whole[self.states] = self.whole_actions(np.arange(len(policy)), policy)
-        else:
-            whole = first.astype(policy.dtype)
-            whole[self.states] = self.whole_actions(np.arange(len(policy)), policy)
+            whole = self.whole.pairs_of(whole)
+        whole[self.states] = self.whole_actions(np.arange(len(policy)), policy)
         whole.flags.writeable = False
         return whole
 

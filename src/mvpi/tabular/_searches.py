@@ -24,7 +24,7 @@ from mvpi.tabular._objectives import (
     Tradeoff,
     gradient_direction,
 )
-from mvpi.tabular._problem import Problem, expected_utility
+from mvpi.tabular._problem import Problem
 from mvpi.tabular._scales import Candidate, MultiScaleSearch, most_mean
 from mvpi.tabular._vertex_search import VertexSearch, own_units, start_search
 from mvpi.tabular._vertices import Vertex, unit
@@ -209,9 +209,8 @@ def _entropic_solve(
     """
     beta = _price(risk)
     if beta * float(np.ptp(problem.rewards)) < 1.0:
-        optimum = problem.solve(
-            expected_utility(problem, risk, y), policy=policy, tolerance=tolerance
-        )
+        rewards = problem.expected_utility(risk, y)
+        optimum = problem.solve(rewards, policy=policy, tolerance=tolerance)
         share = beta * (optimum.upper + _ENTROPIC_ROUNDING * float(np.ptp(problem.rewards)))
         return optimum.policy, y - math.log1p(-share) / beta if share < 1.0 else math.inf
     costs = problem.expected(lambda r: np.exp(np.minimum(beta * (y - r), _LARGEST_EXPONENT)))

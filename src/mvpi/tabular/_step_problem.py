@@ -7,7 +7,6 @@ from risk-neutral solves (`mvpi.tabular.solve`), warm-started from vertices alre
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,28 +14,22 @@ import numpy.typing as npt
 
 from mvpi._types import Array
 from mvpi.tabular._engines.backups import Actions
-from mvpi.tabular._policy_rewards import PolicyRewards
-from mvpi.tabular._problem import Distribution
-from mvpi.tabular._vertices import RAISE, Point, Units, Vertex
+from mvpi.tabular._problem import Distribution, MomentOracle, Problem, known_vertex
+from mvpi.tabular._stored_mdp import PolicyRewards
+from mvpi.tabular._vertices import Point, Units, Vertex
 from mvpi.tabular.chain import DIRECT_UP_TO, Chain, Values
 from mvpi.tabular.mdp import MDP
 from mvpi.tabular.solution import Solution, distribution_of, mixture, moments
-from mvpi.tabular.solve import WORST_UTILITY, Optimum, largest_mean, solve_rewards
+from mvpi.tabular.solve import Optimum, largest_mean, solve_rewards, variance_around
 
 
-@dataclass(frozen=True, eq=False)
-class StepProblem:
+class StepProblem(Problem):
     """The reward of a random step of an MDP whose states can all be reached."""
 
-    mdp: MDP
+    quantity = "reward of a step"
 
-    @property
-    def quantity(self) -> str:
-        return "reward of a step"
-
-    @property
-    def rewards(self) -> Array:
-        return self.mdp.rewards
+    def __init__(self, mdp: MDP):
+        self.mdp, self.rewards = mdp, mdp.rewards
 
     def expected(self, function: Callable[[Array], Array]) -> Array:
         """`E[function(r) | s, a]`, `(S, A)`."""
@@ -53,9 +46,6 @@ class StepProblem:
     def distribution(self, policy: npt.NDArray[Any]) -> Distribution:
         return distribution_of(self.mdp, policy)
 
-    def moments(self, policy: npt.NDArray[Any]) -> tuple[float, float]:
-        return moments(self.distribution(policy))
-
     def paid_by(self, policy: npt.NDArray[Any]) -> Array:
         return self.mdp.rewards_paid_by(policy)
 
@@ -66,48 +56,37 @@ class StepProblem:
         return StepMoments(self.mdp, units, finest)
 
 
-class StepMoments:
+class StepMoments(MomentOracle):
     """Vertices of the moment polytope of an MDP; moments are accurate to a tenth of `finest`."""
 
     def __init__(self, mdp: MDP, units: Units, finest: float):
         self.mdp, self.units, self.finest = mdp, units, finest
         self.centre, self.scale = units
         self._states = np.arange(mdp.n_states)
-        self._first = mdp.expected(lambda r: (r - self.centre) / self.scale)
-        self._second = mdp.expected(lambda r: ((r - self.centre) / self.scale) ** 2)
+        self.first = mdp.expected(lambda r: (r - self.centre) / self.scale)
+        self.second = mdp.expected(lambda r: ((r - self.centre) / self.scale) ** 2)
 
-    def vertex(self, policy: Actions, chain: Chain | None = None) -> Vertex:
-        """The vertex of a policy."""
-        return self._vertex(policy, chain or self.mdp.chain(policy))
-
-    def farthest(self, a: float, b: float, near: Sequence[Vertex]) -> tuple[Vertex, float]:
-        """The vertex that maximises `a m - b q`, and an upper bound on that.
-
-        The values of a known policy are known for any `a` and `b`, so the solve starts from the
+    def solved(
+        self, rewards: Array, a: float, b: float, near: Sequence[Vertex]
+    ) -> tuple[Vertex, float]:
+        """The values of a known policy are known for any `a` and `b`, so the solve starts from the
         best of the vertices `near`, state by state.
         """
-        terms = a * self._first, -b * self._second
-        # Raised by the rounding error, so that the bound holds for the exact moments.
-        rewards = terms[0] + terms[1] + RAISE * (np.abs(terms[0]) + np.abs(terms[1]))
-        rewards = np.maximum(rewards, WORST_UTILITY)
         policy, values = self._best_known(a, b, near)
         optimum = solve_rewards(
             self.mdp, rewards, policy=policy, values=values, tolerance=self.finest
         )
-        for vertex in near:
-            if np.array_equal(vertex.policy, optimum.policy):
-                return vertex, optimum.upper
-        chain = optimum.chain or self.mdp.chain(optimum.policy)
+        if (known := known_vertex(optimum.policy, near)) is not None:
+            return known, optimum.upper
         nearest = min(near, key=lambda c: np.count_nonzero(c.policy != optimum.policy))
-        found = self._vertex(optimum.policy, chain, nearest, (a, b, optimum.values))
+        found = self.vertex(optimum.policy, optimum.chain, nearest, (a, b, optimum.values))
         return found, optimum.upper
 
     def statistics(self, vertex: Vertex) -> tuple[float, float]:
         """Mean and variance of a vertex in the units of the rewards.
 
         Small MDPs, and policies that the units do not suit: from the occupancy. Others: by policy
-        evaluation of the squared deviation from the mean, which avoids cancellation. A variance
-        below the squared accuracy of the mean is 0.
+        evaluation.
         """
         m, policy = vertex.point.m, vertex.policy
         mean = self.centre + self.scale * m
@@ -115,10 +94,7 @@ class StepMoments:
             return moments(distribution_of(self.mdp, policy))
         chain, guess = self.mdp.chain(policy), vertex.values[1] - 2.0 * m * vertex.values[0]
         rewards = PolicyRewards(self.mdp, policy, chain.matrix)
-        paid = rewards.expected(lambda r: ((r - self.centre) / self.scale - m) ** 2)
-        spread = chain.evaluate_relative(paid, 0.1 * self.finest, guess).gain
-        spread = min(max(spread, float(paid.min())), float(paid.max()))
-        return mean, self.scale**2 * spread if spread > self.finest**2 else 0.0
+        return mean, variance_around(chain, rewards, self.units, m, 0.1 * self.finest, guess)
 
     def _paid(self, policy: Actions) -> Units:
         return Units.of(self.mdp.rewards_paid_by(policy), self.mdp.rewards)
@@ -136,20 +112,21 @@ class StepMoments:
             values = np.maximum(values, candidate)
         return policy, Values(values, highest)
 
-    def _vertex(
+    def vertex(
         self,
         policy: Actions,
-        chain: Chain,
+        chain: Chain | None = None,
         near: Vertex | None = None,
         solved: tuple[float, float, Array] | None = None,
     ) -> Vertex:
-        """The vertex of a policy: moments and values.
+        """Moments and values, from those of a vertex that is `near`.
 
         If values for `a r - b r^2` are known (`solved`), one correction makes them exact, and with
         those for `r` they give those for `r^2`.
         """
-        first_paid = self._first[self._states, policy]
-        second_paid = self._second[self._states, policy]
+        chain = chain or self.mdp.chain(policy)
+        first_paid = self.first[self._states, policy]
+        second_paid = self.second[self._states, policy]
         guess, guess2 = (None, None) if near is None else near.values
         first = chain.evaluate_relative(first_paid, 0.1 * self.finest, guess)
         a, b, values = solved or (1.0, 0.0, None)

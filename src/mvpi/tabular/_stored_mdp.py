@@ -59,7 +59,7 @@ class StoredMDP:
         start: npt.ArrayLike | int | None,
     ) -> None:
         self.labels = labels
-        self.n_states, self.n_actions = len(labels.states), len(labels.actions)
+        self.n_states, self.n_actions = labels.shape
         self.discount = checked_discount(discount)
         self.start = checked_start(start, self.n_states)
         index = np.int32 if max(matrix.shape[0], matrix.nnz) < 2**31 else np.int64
@@ -74,7 +74,7 @@ class StoredMDP:
     @property
     def shape(self) -> tuple[int, int]:
         """Numbers of states and actions, `(S, A)`."""
-        return self.n_states, self.n_actions
+        return self.labels.shape
 
     @property
     def state_labels(self) -> Sequence[Hashable]:
@@ -107,7 +107,7 @@ class StoredMDP:
         """Probabilities `pi(a | s)`, `(S, A)`, of a checked policy of either form."""
         if policy.ndim == 2:
             return policy
-        pairs = np.zeros((self.n_states, self.n_actions))
+        pairs = np.zeros(self.shape)
         pairs[np.arange(self.n_states), policy] = 1.0
         return pairs
 
@@ -117,11 +117,8 @@ class StoredMDP:
         Values may repeat; pass both to `risk.value` or to the functions of `mvpi.stats`.
         """
         occupancy = real_array(occupancy, "occupancy")
-        if occupancy.shape != (self.n_states, self.n_actions):
-            raise InputError(
-                f"occupancy must have shape ({self.n_states}, {self.n_actions}), got "
-                f"{occupancy.shape}"
-            )
+        if occupancy.shape != self.shape:
+            raise InputError(f"occupancy must have shape {self.shape}, got {occupancy.shape}")
         if self.rewards.ndim == 2:
             return self.rewards.ravel(), occupancy.ravel()
         per_row = np.repeat(occupancy.ravel(), np.diff(self.transitions.indptr))
@@ -145,7 +142,7 @@ class StoredMDP:
             from mvpi.tabular._engines.linear_systems import row_means
 
             means = row_means(self.transitions, values)
-        return means.reshape(self.n_states, self.n_actions)
+        return means.reshape(self.shape)
 
     @cached_property
     def closed_classes(self) -> list[int]:
@@ -155,13 +152,12 @@ class StoredMDP:
     @cached_property
     def any_action(self) -> csr_array:
         """Transition probabilities between states, `(S, S)`, when all actions are as likely."""
-        uniform = np.full((self.n_states, self.n_actions), 1.0 / self.n_actions)
-        return self.policy_matrix(uniform)
+        return self.policy_matrix(np.full(self.shape, 1.0 / self.n_actions))
 
     @cached_property
     def bandwidths(self) -> tuple[int, int]:
         """Largest decrease and increase of the state number in a transition."""
-        from mvpi.tabular._engines.banded import bandwidths
+        from mvpi.tabular._engines.linear_systems import bandwidths
 
         return bandwidths(self.transitions)
 
@@ -207,7 +203,7 @@ class StoredMDP:
             actions = array.astype(np.int64)
             self._check_allowed(actions)
             return actions
-        if array.shape == (self.n_states, self.n_actions) and array.dtype.kind in "iuf":
+        if array.shape == self.shape and array.dtype.kind in "iuf":
             probabilities = array.astype(np.float64)
             with np.errstate(over="ignore"):
                 sums = probabilities.sum(axis=1)
@@ -223,8 +219,7 @@ class StoredMDP:
             return probabilities
         raise InputError(
             f"policy must be whole numbers of shape ({self.n_states},), an action per state, or "
-            f"probabilities of shape ({self.n_states}, {self.n_actions}), got {array.dtype} of "
-            f"shape {array.shape}"
+            f"probabilities of shape {self.shape}, got {array.dtype} of shape {array.shape}"
         )
 
     def _check_allowed(self, policy: Policy) -> None:
@@ -246,3 +241,34 @@ class StoredMDP:
             f"MDP({self.n_states} states, {self.n_actions} actions, "
             f"{stored} transitions, discount={self.discount:g})"
         )
+
+
+class PolicyRewards:
+    """What an MDP pays for the actions of a deterministic policy, read without other rewards."""
+
+    def __init__(self, mdp: StoredMDP, policy: npt.NDArray[np.int64], matrix: csr_array):
+        """`matrix` is `mdp.policy_matrix(policy)`."""
+        self._lengths: npt.NDArray[np.int64] | None = None
+        rows = np.arange(mdp.n_states) * mdp.n_actions + policy
+        if mdp.rewards.ndim == 2:
+            self._paid: Array = mdp.rewards.ravel()[rows]
+            return
+        self._lengths, self._starts = np.diff(matrix.indptr), matrix.indptr[:-1]
+        table = mdp.transitions
+        rewards = csr_array((mdp.rewards, table.indices, table.indptr), table.shape)
+        self._paid, self._chances = rewards[rows].data, matrix.data
+
+    def expected(self, function: Callable[[Array], Array]) -> Array:
+        """`E[function(r) | s]`, `(S,)`."""
+        values = function(self._paid)
+        if self._lengths is None:
+            return values
+        means: Array = np.add.reduceat(self._chances * values, self._starts)
+        return means
+
+    def paid_in(self, states: npt.NDArray[np.bool_]) -> Array:
+        """All rewards that can be paid in some states, given as a mask."""
+        if states.all():
+            return self._paid
+        mask = states if self._lengths is None else np.repeat(states, self._lengths)
+        return self._paid[mask]

@@ -188,8 +188,7 @@ class Chain:
         return x
 
     def _solve_system(self, right: Array, target: float, direct: bool, limit: int | None) -> Array:
-        from mvpi.tabular._engines.linear_systems import PASSES
-        from mvpi.tabular._engines.system_choice import make_system
+        from mvpi.tabular._engines.linear_systems import PASSES, make_system
 
         if self._value_system is None:
             self._value_system = make_system(
@@ -202,7 +201,7 @@ class Chain:
     @property
     def is_narrow(self) -> bool:
         """Whether transitions lead to neighbouring states only, so that LU is cheap."""
-        from mvpi.tabular._engines.banded import bandwidths, is_narrow
+        from mvpi.tabular._engines.linear_systems import bandwidths, is_narrow
 
         return self._evaluation != "krylov" and is_narrow(bandwidths(self.matrix))
 

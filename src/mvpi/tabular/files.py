@@ -18,41 +18,22 @@ uniform start: `numpy.savez("model.npz", transitions=p, rewards=r)` makes a vali
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from os import PathLike
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from mvpi._checks import real_array
 from mvpi._storage.npz import read_npz, write_npz
-from mvpi._types import Array
 from mvpi.errors import InputError
+from mvpi.tabular._stored_mdp import StoredMDP
 from mvpi.tabular.labels import from_array, to_json
 from mvpi.tabular.masks import without_repeats
 from mvpi.tabular.sparse import check_pointers
 
 Model = TypeVar("Model")
-
-
-class Stored(Protocol):
-    """What a file holds of an MDP."""
-
-    transitions: csr_array
-    rewards: Array
-    discount: float
-    start: Array
-
-    @property
-    def masked(self) -> bool: ...
-    @property
-    def allowed(self) -> npt.NDArray[np.bool_]: ...
-    @property
-    def state_labels(self) -> Sequence[Any]: ...
-    @property
-    def action_labels(self) -> Sequence[Any]: ...
 
 
 _FORMAT = "mvpi-mdp"
@@ -67,7 +48,7 @@ _NAMES = frozenset(
 )
 
 
-def save(mdp: Stored, path: str | PathLike[str]) -> None:
+def save(mdp: StoredMDP, path: str | PathLike[str]) -> None:
     """Write `mdp` to `path`."""
     table, rewards, extras = mdp.transitions, mdp.rewards, _extras(mdp)
     if mdp.masked:
@@ -85,7 +66,7 @@ def save(mdp: Stored, path: str | PathLike[str]) -> None:
     write_npz(path, arrays)
 
 
-def _extras(mdp: Stored) -> dict[str, Any]:
+def _extras(mdp: StoredMDP) -> dict[str, Any]:
     """The arrays that files of version 1 do not have."""
     extras: dict[str, Any] = {"allowed": mdp.allowed} if mdp.masked else {}
     for kind, labels in (("state", mdp.state_labels), ("action", mdp.action_labels)):

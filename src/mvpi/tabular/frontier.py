@@ -16,33 +16,35 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from mvpi import stats
 from mvpi._checks import check_callback, check_choice, check_count, check_number
 from mvpi._types import Array
 from mvpi.errors import InputError
-from mvpi.tabular._objectives import Budget, LeastVariance, LimitTooSmall, Tradeoff
+from mvpi.tabular._objectives import Budget, LeastVariance, LimitTooSmall, Sharpe, Tradeoff
 from mvpi.tabular._problem import Problem
 from mvpi.tabular._reachable import reachable_core
 from mvpi.tabular._scales import Candidate, MultiScaleSearch, least_variance, most_mean
 from mvpi.tabular._step_problem import StepProblem
+from mvpi.tabular._stored_mdp import Policy
 from mvpi.tabular._vertex_search import VertexSearch, start_search
 from mvpi.tabular._vertices import Interval, Objective, Vertex
+from mvpi.tabular.labels import Labels
 from mvpi.tabular.mdp import MDP
 from mvpi.tabular.return_problem import checked_horizon, explore_returns
-from mvpi.tabular.sharpe import Sharpe, largest_ratio
 from mvpi.tabular.solution import TOLERANCE, Progress, Solution, describe_moments
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+
+_Lift = Callable[[Any], Any]
 
 _PICTURE_TOLERANCE = 1e-3
 """Accuracy of the dominated part of the boundary, which is only drawn: a share of its width."""
@@ -75,23 +77,25 @@ def frontier(
     tolerance = check_number(tolerance, "tolerance", at_least=0.0)
     check_callback(progress, "progress")
     core = reachable_core(mdp)
-    if horizon is None:
-        return _explored(StepProblem(core.mdp), core, tolerance, progress)
-    problem = explore_returns(core, checked_horizon(horizon, "mvpi.frontier(mdp, horizon=20)"))
-    return _explored(problem, problem, tolerance, progress)
+    problem: Problem = StepProblem(core.mdp)
+    lifted: _Lift = core.lifted
+    if horizon is not None:
+        steps = checked_horizon(horizon, "mvpi.frontier(mdp, horizon=20)")
+        problem = returns = explore_returns(core, steps)
+        lifted = returns.lifted
+    scales = _explored(problem, tolerance, progress)
+    return Frontier(problem, scales, tolerance, mdp.labels, (lifted,))
 
 
-def _explored(
-    problem: Problem, core: Answers, tolerance: float, progress: Progress | None
-) -> Frontier:
-    """The frontier of a problem, in terms of the MDP that it was made from."""
+def _explored(problem: Problem, tolerance: float, progress: Progress | None) -> MultiScaleSearch:
+    """The lower boundary of the moment polytope, at all scales that its vertices need."""
     scales = MultiScaleSearch()
     polytope = start_search(problem, tolerance)
     while True:
         _explore_everything(polytope, scales, tolerance, progress)
         unresolved = [one for one in scales.boundary() if scales.unit(one) is None]
         if not unresolved or len(scales.explored) == _MOST_SCALES:
-            return Frontier(problem, core, scales, tolerance)
+            return scales
         first = unresolved[0]
         units = scales.own_units(first)
         polytope = VertexSearch(problem, first.policy, tolerance, units=units, solves=scales.solves)
@@ -144,31 +148,6 @@ class _Everything(Objective):
         return interval.depth() - self.tolerance * max(size - 1.0, 0.0)
 
 
-class Answers(Protocol):
-    """Translates answers of a problem to the MDP that it was made from."""
-
-    def lifted(self, policy: npt.NDArray[Any]) -> Any:
-        """A policy."""
-
-    def answer(self, solution: Solution) -> Solution:
-        """A solution."""
-
-
-@dataclass(frozen=True)
-class _Mapped:
-    """Policies as others put them, and then through a function."""
-
-    core: Answers
-    function: Callable[[Any], Any]
-
-    def lifted(self, policy: npt.NDArray[Any]) -> Any:
-        return self.function(self.core.lifted(policy))
-
-    def answer(self, solution: Solution) -> Solution:
-        answer = self.core.answer(solution)
-        return replace(answer, policy=self.function(answer.policy))
-
-
 class Frontier:
     """The efficient policies of an MDP, by increasing mean and variance.
 
@@ -182,26 +161,35 @@ class Frontier:
     policies: tuple[Any, ...]
     """The policies, `(S,)` actions each, or a `ReturnPolicy` each."""
     converged: bool
-    """Whether undiscovered points are within the tolerance of the frontier."""
+    """Whether undiscovered points are within the tolerance of the frontier: every efficient policy
+    was found in units that suit it."""
     quantity: str
     """What the mean and variance are of: the reward of a step, or the return."""
     solves: int
     """Risk-neutral solves spent."""
 
-    def __init__(self, problem: Problem, core: Answers, scales: MultiScaleSearch, tolerance: float):
-        self._problem, self._core, self.quantity = problem, core, problem.quantity
-        self._scales, self._tolerance = scales, tolerance
+    def __init__(
+        self,
+        problem: Problem,
+        scales: MultiScaleSearch,
+        tolerance: float,
+        labels: Labels,
+        lifts: tuple[_Lift, ...],
+    ):
+        """`lifts`, one after the other, bring a policy of the problem into terms of the user."""
+        self._problem, self._scales, self._tolerance = problem, scales, tolerance
+        self._labels, self._lifts, self.quantity = labels, lifts, problem.quantity
         self._efficient, self._boundary = scales.efficient(), scales.boundary()
         self.means = _read_only([one.mean for one in self._efficient])
         self.variances = _read_only([one.variance for one in self._efficient])
-        self.policies = tuple(core.lifted(one.policy) for one in self._efficient)
+        self.policies = tuple(self._lifted(one.policy) for one in self._efficient)
         self.solves = scales.solves
-        self.converged = self._all_found()
+        self.converged = all(scales.unit(one) is not None for one in self._efficient)
 
     def mapped(self, function: Callable[[Any], Any]) -> Frontier:
         """The same frontier with every policy put through a function, such as into other terms."""
-        core = _Mapped(self._core, function)
-        return Frontier(self._problem, core, self._scales, self._tolerance)
+        lifts = (*self._lifts, function)
+        return Frontier(self._problem, self._scales, self._tolerance, self._labels, lifts)
 
     @cached_property
     def risk_aversions(self) -> tuple[tuple[float, float] | None, ...]:
@@ -273,8 +261,13 @@ class Frontier:
                 f"risk_free must be < {most:.8g}, the largest mean any policy reaches, got "
                 f"{risk_free:.8g}"
             )
-        best = largest_ratio(self._efficient, risk_free)
-        value = float(stats.sharpe_ratio(best.mean - risk_free, best.variance))
+
+        def ratio(one: Candidate) -> float:
+            return float(stats.sharpe_ratio(one.mean - risk_free, one.variance))
+
+        above = (one for one in self._efficient if one.mean > risk_free)
+        best = max(above, key=lambda one: (ratio(one), one.mean))
+        value = ratio(best)
         if math.isinf(value):
             return self._solution(best, value, value, power=0)
         bound = self._scales.upper_bound(
@@ -339,16 +332,18 @@ class Frontier:
         gained = self.means[higher] - self.means[lower]
         return float(gained / (self.variances[higher] - self.variances[lower]))
 
-    def _all_found(self) -> bool:
-        """Whether every efficient policy was found in units that suit it."""
-        return all(self._scales.unit(one) is not None for one in self._efficient)
-
     def _solution(
         self, answer: Candidate, value: float, bound: float, power: int = 1, factor: float = 1.0
     ) -> Solution:
         tolerance = factor * self._tolerance
         certificate = self._scales.certificate(answer, bound, tolerance, power=power)
-        return self._core.answer(describe_moments(*answer, value, certificate))
+        found = describe_moments(*answer, value, certificate)
+        return found.having(policy=self._lifted(found.policy), labels=self._labels)
+
+    def _lifted(self, policy: Policy) -> Any:
+        for lift in self._lifts:
+            policy = lift(policy)
+        return policy
 
 
 def _read_only(values: list[float]) -> Array:

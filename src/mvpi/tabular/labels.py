@@ -42,6 +42,11 @@ class Labels:
         )
 
     @property
+    def shape(self) -> tuple[int, int]:
+        """Numbers of states and actions, `(S, A)`."""
+        return len(self.states), len(self.actions)
+
+    @property
     def given(self) -> bool:
         """Whether states or actions have labels other than their numbers."""
         return not (isinstance(self.states, range) and isinstance(self.actions, range))
@@ -82,7 +87,7 @@ class Labels:
         """A policy of `(S,)` actions or `(S, A)` probabilities as a dict."""
         if policy.shape == (len(self.states),):
             return {s: self.actions[a] for s, a in zip(self.states, policy.tolist(), strict=True)}
-        if policy.shape == (len(self.states), len(self.actions)):
+        if policy.shape == self.shape:
             return {
                 s: {self.actions[a]: float(row[a]) for a in np.flatnonzero(row).tolist()}
                 for s, row in zip(self.states, policy, strict=True)
@@ -104,7 +109,7 @@ class Labels:
         chosen = [policy[label] for label in self.states]
         if not any(isinstance(choice, Mapping) for choice in chosen):
             return np.array([self._action_number(s, a) for s, a in enumerate(chosen)], np.int64)
-        table = np.zeros((len(self.states), len(self.actions)))
+        table = np.zeros(self.shape)
         for s, choice in enumerate(chosen):
             shares = choice.items() if isinstance(choice, Mapping) else [(choice, 1.0)]
             for action, share in shares:

@@ -19,6 +19,7 @@ from mvpi.errors import InputError
 
 Mask = npt.NDArray[np.bool_]
 """`(S, A)`"""
+Places = npt.NDArray[np.int64]
 
 
 def checked_mask(allowed: Any, shape: tuple[int, int]) -> Mask | None:
@@ -71,10 +72,15 @@ def some_rows(table: csr_array, rewards: Array, rows: npt.NDArray[Any]) -> tuple
 
     Rewards by pair, `(S, A)`, stay as they are.
     """
-    lengths = np.diff(table.indptr)[rows]
-    indptr = np.concatenate([[0], np.cumsum(lengths)])
-    entries = np.arange(indptr[-1]) + np.repeat(table.indptr[rows] - indptr[:-1], lengths)
+    entries, indptr = entries_of(table.indptr, rows)
     matrix = csr_array(
         (table.data[entries], table.indices[entries], indptr), shape=(len(rows), table.shape[1])
     )
     return matrix, rewards[entries] if rewards.ndim == 1 else rewards
+
+
+def entries_of(indptr: npt.NDArray[Any], rows: npt.NDArray[Any]) -> tuple[Places, Places]:
+    """Where the entries of some rows are in the arrays of a table, and their own `indptr`."""
+    lengths = np.diff(indptr)[rows]
+    starts = np.concatenate([[0], np.cumsum(lengths)])
+    return np.arange(starts[-1]) + np.repeat(indptr[rows] - starts[:-1], lengths), starts

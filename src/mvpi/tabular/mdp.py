@@ -110,9 +110,7 @@ class MDP(StoredMDP):
         shape = (matrix.shape[1], matrix.shape[0] // matrix.shape[1])
         labels = Labels.checked(state_labels, action_labels, shape)
         rows = rows_of_table(matrix, rewards, checked_mask(allowed, shape), labels)
-        self = cls.__new__(cls)
-        self._set(*rows, labels, discount, start)
-        return self
+        return cls._made(*rows, labels, discount, start)
 
     @classmethod
     def from_outcomes(
@@ -214,8 +212,13 @@ class MDP(StoredMDP):
     @classmethod
     def _of_model(cls, model: Model, discount: float) -> MDP:
         rows = rows_of_table(model.transitions, model.rewards, model.allowed, model.labels)
+        return cls._made(*rows, model.labels, discount, model.start)
+
+    @classmethod
+    def _made(cls, *stored: Any) -> MDP:
+        """An MDP from the arguments of `_set`."""
         self = cls.__new__(cls)
-        self._set(*rows, model.labels, discount, model.start)
+        self._set(*stored)
         return self
 
     @classmethod
@@ -249,7 +252,6 @@ class MDP(StoredMDP):
 
     def with_discount(self, discount: float) -> MDP:
         """The same MDP with another discount."""
-        other = type(self).__new__(type(self))
-        allowed = self.allowed if self.masked else None
-        other._set(self.transitions, self.rewards, allowed, self.labels, discount, self.start)
-        return other
+        mask = self.allowed if self.masked else None
+        table = self.transitions, self.rewards, mask
+        return self._made(*table, self.labels, discount, self.start)

@@ -29,20 +29,18 @@ def outcome_columns(given: Sequence[Any]) -> tuple[list[Any], list[Any], Array, 
     for column, name in zip(given, COLUMNS, strict=True):
         if column is None:
             raise InputError(f"{name} is missing: outcomes have the columns {', '.join(COLUMNS)}")
-    state, action, probability, reward, next_state = given
-    labels = [
-        listed(c, name)
-        for c, name in zip((state, action, next_state), np.array(COLUMNS)[[0, 1, 4]], strict=True)
+    readers = (listed, listed, _numbers_of, _numbers_of, listed)
+    columns: Any = [
+        read(column, name) for read, column, name in zip(readers, given, COLUMNS, strict=True)
     ]
-    chances = _numbers_of(probability, "probability")
-    payments = _numbers_of(reward, "reward")
-    sizes = [len(c) for c in (labels[0], labels[1], chances, payments, labels[2])]
+    sizes = [len(column) for column in columns]
     if len(set(sizes)) > 1:
         text = ", ".join(f"{n} of {name}" for n, name in zip(sizes, COLUMNS, strict=True))
         raise InputError(f"the columns must have the same length, got {text}")
     if not sizes[0]:
         raise InputError("outcomes must have at least one row, got none")
-    return labels[0], labels[1], chances, payments, labels[2]
+    state, action, probability, reward, next_state = columns
+    return state, action, probability, reward, next_state
 
 
 def _of_table(table: Any) -> list[Any]:

@@ -115,7 +115,7 @@ def assemble(
     `normalise` is None where the user has no such choice.
     """
     _check_numbers(outcomes, labels)
-    n, a = len(labels.states), len(labels.actions)
+    n, a = labels.shape
     if n * a > _MOST_PAIRS:
         raise InputError(
             f"states times actions must be <= {_MOST_PAIRS:,}, got {n:,} times {a:,}: give "
@@ -139,6 +139,17 @@ def assemble(
     after = np.concatenate([outcomes.next_state[possible], stays // a])
     rewards = np.concatenate([outcomes.reward[possible], np.zeros(len(stays))])
     chances = np.concatenate([probability[possible], np.ones(len(stays))])
+    return Model(*table_of(rows, after, rewards, chances, (n, a)), start, allowed, labels)
+
+
+def table_of(
+    rows: Numbers, after: Numbers, rewards: Array, chances: Array, shape: tuple[int, int]
+) -> tuple[csr_array, Array]:
+    """The stored table of outcomes, and its rewards; `rows` are pairs `s * A + a`.
+
+    Those with the same next state and reward become one, with the sum of their chances.
+    """
+    n, a = shape
     places = rows * n + after
     order = np.lexsort((rewards, places))
     places, rewards = places[order], rewards[order]
@@ -148,8 +159,7 @@ def assemble(
     chances = np.add.reduceat(chances[order], first)
     rows, after = np.divmod(places[first], n)
     indptr = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=n * a))])
-    table = csr_array((chances, after, indptr), shape=(n * a, n))
-    return Model(table, rewards[first], start, allowed, labels)
+    return csr_array((chances, after, indptr), shape=(n * a, n)), rewards[first]
 
 
 def _check_numbers(outcomes: Outcomes, labels: Labels) -> None:

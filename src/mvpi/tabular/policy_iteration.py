@@ -22,12 +22,11 @@ import numpy.typing as npt
 from mvpi._checks import check_count, check_function, check_number
 from mvpi.errors import InputError
 from mvpi.risk import Risk, as_risk
-from mvpi.tabular._problem import expected_utility
 from mvpi.tabular._reachable import reachable_core
+from mvpi.tabular._step_problem import StepProblem
 from mvpi.tabular._stored_mdp import Policy
 from mvpi.tabular.mdp import MDP
-from mvpi.tabular.solution import Certificate, Solution, describe, distribution_of
-from mvpi.tabular.solve import solve_rewards
+from mvpi.tabular.solution import Certificate, Solution, describe
 
 P = TypeVar("P")
 Sample = npt.ArrayLike | tuple[npt.ArrayLike, npt.ArrayLike]
@@ -154,29 +153,26 @@ def policy_iteration(mdp: MDP, risk: Risk | float, policy: npt.ArrayLike | None 
         start: Policy = mdp.allowed / mdp.allowed.sum(axis=1, keepdims=True)
     else:
         start = mdp.checked_policy(policy)
-    mdp, start = core.mdp, core.restricted(start)
-    solves, paid = 0, 0.0
+    problem, solves, paid = StepProblem(core.mdp), 0, 0.0
 
     def evaluate(candidate: Policy) -> Sample:
         nonlocal paid
-        rewards, shares = mdp.reward_distribution(mdp.occupancy(candidate))
+        rewards, shares = problem.distribution(candidate)
         paid = float(np.abs(rewards) @ shares)
         return rewards, shares
 
     def improve(candidate: Policy, y: float) -> Policy:
         nonlocal solves
-        rewards = expected_utility(mdp, risk, y)
         solves += 1
-        return solve_rewards(
-            mdp,
-            rewards,
+        return problem.solve(
+            problem.expected_utility(risk, y),
             policy=candidate if candidate.ndim == 1 else None,
             # In units of what is paid: near y the utility has slope 1, and a huge cost elsewhere,
             # such as that of an action that is not allowed, says nothing.
             tolerance=_RELATIVE_TOLERANCE * paid,
         ).policy
 
-    found = iterate(evaluate, improve, start, risk)
+    found = iterate(evaluate, improve, core.restricted(start), risk)
     certificate = Certificate(math.inf, math.inf, solves, found.trace)
-    solution = describe(found.policy, distribution_of(mdp, found.policy), risk, certificate)
+    solution = describe(found.policy, problem.distribution(found.policy), risk, certificate)
     return core.answer(replace(solution, converged=found.converged))

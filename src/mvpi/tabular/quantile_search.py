@@ -17,8 +17,9 @@ import numpy as np
 
 from mvpi.risk import Risk
 from mvpi.tabular._engines.backups import Actions
-from mvpi.tabular._problem import Problem, Solved
+from mvpi.tabular._problem import Problem
 from mvpi.tabular.solution import Certificate, Progress, Solution, describe
+from mvpi.tabular.solve import Best
 
 _ACCURACY = 1e-13
 """Of probabilities; `solve` stops earlier if only rounding errors are left."""
@@ -42,7 +43,7 @@ class QuantileSearch:
         """Index of the largest value known to be reached; the smallest always is."""
         self.policy: Actions | None = None
         self.trace: list[float] = []
-        self._solved: dict[int, Solved] = {}
+        self._solved: dict[int, Best] = {}
 
     def run(self) -> Solution:
         self._solve(0)
@@ -69,7 +70,7 @@ class QuantileSearch:
     def _not_refuted(self, place: int) -> bool:
         return self._solve(place).upper >= self.share
 
-    def _solve(self, place: int) -> Solved:
+    def _solve(self, place: int) -> Best:
         """The policy that is most often paid `values[place]` or more."""
         if place not in self._solved:
             x = self.values[place]

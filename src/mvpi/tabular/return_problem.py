@@ -20,7 +20,7 @@ rewards are rounded to multiples of a `step`, and `error` bounds the change of a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -32,13 +32,14 @@ from mvpi._checks import check_count
 from mvpi._types import Array
 from mvpi.errors import InputError
 from mvpi.tabular._engines.backups import Actions
-from mvpi.tabular._problem import Distribution
+from mvpi.tabular._problem import Distribution, MomentOracle, Problem, known_vertex
 from mvpi.tabular._reachable import Core
-from mvpi.tabular._vertices import RAISE, Point, Units, Vertex
+from mvpi.tabular._vertices import Point, Units, Vertex
 from mvpi.tabular.chain import Chain
+from mvpi.tabular.masks import entries_of
 from mvpi.tabular.return_policy import ReturnPolicy
-from mvpi.tabular.solution import Certificate, Solution, describe_moments, moments
-from mvpi.tabular.solve import WORST_UTILITY
+from mvpi.tabular.solution import Certificate, Solution, describe_moments, with_occupancy
+from mvpi.tabular.solve import Best
 
 MOST_TRANSITIONS = 30_000_000
 """Between layers, of all of them; about a gigabyte while they are made."""
@@ -62,15 +63,7 @@ class Layer:
         return (int(np.diff(self.transitions.indptr).max()) + 2) * _EPS
 
 
-class BestPolicy(NamedTuple):
-    """The best policy for `E[f(G)]`, which is at most `upper` for every policy."""
-
-    policy: Actions
-    upper: float
-    chain: Chain | None = None
-
-
-class ReturnProblem:
+class ReturnProblem(Problem):
     """The return of `len(layers)` steps. Policies are arrays with a row per pair of all layers."""
 
     quantity = "return of an episode"
@@ -90,7 +83,7 @@ class ReturnProblem:
 
     def solve(
         self, rewards: Array, *, policy: Actions | None = None, tolerance: float = 1e-10
-    ) -> BestPolicy:
+    ) -> Best:
         """Backward induction from the value `rewards` of every return; exact but for rounding.
 
         Values are raised by the rounding error, so that the upper bound holds.
@@ -104,7 +97,7 @@ class ReturnProblem:
             values = np.take_along_axis(by_action, chosen[-1][:, None], axis=1)[:, 0]
         rounding = (len(values) + 2) * _EPS * float(self.start @ np.abs(values))
         upper = min(float(self.start @ values) + rounding, float(rewards.max()))
-        return BestPolicy(np.concatenate(chosen[::-1]), upper)
+        return Best(policy=np.concatenate(chosen[::-1]), upper=upper)
 
     def largest_mean(self, tolerance: float) -> Solution:
         found = self.solve(self.rewards)
@@ -117,9 +110,6 @@ class ReturnProblem:
         """All returns, and the probability of each under a policy."""
         *_, last = self._visits(policy)
         return self.rewards, last
-
-    def moments(self, policy: npt.NDArray[Any]) -> tuple[float, float]:
-        return moments(self.distribution(policy))
 
     def paid_by(self, policy: npt.NDArray[Any]) -> Array:
         returns, probabilities = self.distribution(policy)
@@ -136,11 +126,7 @@ class ReturnProblem:
         for policy, share in zip(policies, shares, strict=True):
             *before, _ = self._visits(policy)
             visits[rows, policy] += share * np.concatenate(before)
-        total = visits.sum(axis=1)
-        unseen = total == 0.0
-        visits[rows[unseen], policies[0][unseen]] = 1.0
-        mixture: Array = visits / np.where(unseen, 1.0, total)[:, None]
-        return mixture
+        return with_occupancy(visits, np.eye(self.n_actions)[policies[0]])
 
     def moment_oracle(self, units: Units, finest: float) -> ReturnMoments:
         return ReturnMoments(self, units)
@@ -160,10 +146,6 @@ class ReturnProblem:
             self.error,
         )
 
-    def answer(self, solution: Solution) -> Solution:
-        """A solution in terms of the whole MDP."""
-        return replace(solution, policy=self.lifted(solution.policy), labels=self.core.whole.labels)
-
     def _visits(self, policy: npt.NDArray[Any]) -> Iterator[Array]:
         """Probabilities of the pairs of every layer, and last of every return."""
         probabilities = self.start
@@ -180,35 +162,26 @@ class ReturnProblem:
         yield probabilities
 
 
-@dataclass(frozen=True, eq=False)
-class ReturnMoments:
+class ReturnMoments(MomentOracle):
     """Vertices of the polytope of `(E[G], E[G^2])`."""
 
-    problem: ReturnProblem
-    units: Units
+    def __init__(self, problem: ReturnProblem, units: Units):
+        self.problem = problem
+        self.first = (problem.rewards - units.centre) / units.scale
+        self.second = self.first**2
 
-    @cached_property
-    def scaled(self) -> Array:
-        return (self.problem.rewards - self.units.centre) / self.units.scale
+    def solved(
+        self, rewards: Array, a: float, b: float, near: Sequence[Vertex]
+    ) -> tuple[Vertex, float]:
+        found = self.problem.solve(rewards)
+        return known_vertex(found.policy, near) or self.vertex(found.policy), found.upper
 
     def vertex(self, policy: Actions, chain: Chain | None = None) -> Vertex:
-        """The vertex of a policy."""
         _, probabilities = self.problem.distribution(policy)
-        m, q = float(self.scaled @ probabilities), float(self.scaled**2 @ probabilities)
+        m, q = float(self.first @ probabilities), float(self.second @ probabilities)
         return Vertex(Point(m, q), policy, (_NO_VALUES, _NO_VALUES))
 
-    def farthest(self, a: float, b: float, near: Sequence[Vertex]) -> tuple[Vertex, float]:
-        """The vertex that maximises `a m - b q`, and an upper bound on that."""
-        terms = a * self.scaled, -b * self.scaled**2
-        rewards = terms[0] + terms[1] + RAISE * (np.abs(terms[0]) + np.abs(terms[1]))
-        found = self.problem.solve(np.maximum(rewards, WORST_UTILITY))
-        for vertex in near:
-            if np.array_equal(vertex.policy, found.policy):
-                return vertex, found.upper
-        return self.vertex(found.policy), found.upper
-
     def statistics(self, vertex: Vertex) -> tuple[float, float]:
-        """Mean and variance of a vertex in the units of the rewards."""
         return self.problem.moments(vertex.policy)
 
 
@@ -238,17 +211,16 @@ def explore_returns(core: Core, horizon: int, step: float | None = None) -> Retu
     if horizon * int(outcomes.min()) > MOST_TRANSITIONS:
         raise _too_many(core, horizon, 0, size, step)
     for t in range(horizon):
-        counts = outcomes[states]
-        total += int(counts.sum())
+        total += int(outcomes[states].sum())
         if total > MOST_TRANSITIONS:
             raise _too_many(core, horizon, t, size, step)
-        entries = np.arange(counts.sum()) + np.repeat(first[states] - _starts(counts), counts)
+        entries, ends = entries_of(first, states)
         paid = g**t * rewards
         if step is not None:
             rounded = step * np.rint(paid / step)
             error += float(np.abs(paid - rounded)[entries].max())
             paid = rounded
-        after = np.repeat(returns, counts) + paid[entries]
+        after = np.repeat(returns, np.diff(ends)) + paid[entries]
         to = mdp.transitions.indices[entries] if t < horizon - 1 else np.zeros(len(entries), int)
         merged = _merged(to, after, resolution)
         error += merged.moved
@@ -282,10 +254,6 @@ def _merged(states: npt.NDArray[Any], returns: Array, resolution: float) -> _Mer
     place[order] = number
     kept = returns[is_new]
     return _Merged(place, states[is_new], kept, float((returns - kept[number]).max()))
-
-
-def _starts(counts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    return np.cumsum(counts) - counts
 
 
 def _too_many(core: Core, horizon: int, t: int, size: float, step: float | None) -> InputError:

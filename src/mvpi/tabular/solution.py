@@ -136,8 +136,7 @@ class Solution:
         return (
             f"Solution(value={self.value:.8g}, upper_bound={self.upper_bound:.8g}, "
             f"mean={self.mean:.8g}, variance={self.variance:.8g}, dual={self.dual:.8g}, "
-            f"{policy}, solves={self.solves}, "
-            f"converged={self.converged})"
+            f"{policy}, solves={self.solves}, converged={self.converged})"
         )
 
 
@@ -173,15 +172,9 @@ def describe(
     certificate: Certificate,
 ) -> Solution:
     """The `Solution` for a policy and its distribution."""
-    rewards, weights = distribution
-    return _solution(
-        policy,
-        certificate,
-        mean=stats.mean(rewards, weights),
-        variance=stats.variance(rewards, weights),
-        value=risk.value(rewards, weights),
-        dual=risk.dual(rewards, weights),
-    )
+    mean, variance = stats.mean(*distribution), stats.variance(*distribution)
+    value, dual = risk.value(*distribution), risk.dual(*distribution)
+    return describe_moments(policy, mean, variance, value, certificate, dual)
 
 
 def describe_moments(
@@ -190,20 +183,9 @@ def describe_moments(
     variance: float | Later,
     value: float,
     certificate: Certificate,
+    dual: float | None = None,
 ) -> Solution:
-    """The `Solution` for a policy of known mean and variance."""
-    return _solution(policy, certificate, mean=mean, variance=variance, value=value, dual=mean)
-
-
-def _solution(
-    policy: npt.NDArray[Any],
-    certificate: Certificate,
-    *,
-    mean: float,
-    variance: float | Later,
-    value: float,
-    dual: float,
-) -> Solution:
+    """The `Solution` for a policy of known mean and variance; `dual` is its mean when left out."""
     answer = policy.copy()
     answer.flags.writeable = False
     upper_bound = max(certificate.upper_bound, value)
@@ -213,12 +195,11 @@ def _solution(
         mean=mean,
         variance=variance,
         value=value,
-        dual=dual,
+        dual=mean if dual is None else dual,
         upper_bound=upper_bound,
         converged=upper_bound == value or upper_bound - value <= allowed,
         trace=certificate.trace,
         solves=certificate.solves,
-        labels=None,
     )
 
 
@@ -232,14 +213,15 @@ def mixture(mdp: MDP, policies: Iterable[npt.NDArray[Any]], shares: Iterable[flo
     policies = list(policies)
     parts = [w * mdp.occupancy(p) for p, w in zip(policies, shares, strict=True)]
     fallback = np.eye(mdp.n_actions)[policies[0]]
-    policy = _with_occupancy(sum(parts, np.zeros_like(fallback)), fallback)
+    policy = with_occupancy(sum(parts, np.zeros_like(fallback)), fallback)
     if mdp.discount == 1.0 and len(closed_classes(mdp.policy_matrix(policy))) > 1:
         uniform = np.full_like(fallback, 1.0 / mdp.n_actions)
         parts = [(1.0 - _WALK) * part for part in parts] + [_WALK * mdp.occupancy(uniform)]
-        policy = _with_occupancy(sum(parts, np.zeros_like(fallback)), fallback)
+        policy = with_occupancy(sum(parts, np.zeros_like(fallback)), fallback)
     return policy
 
 
-def _with_occupancy(d: Array, fallback: Array) -> Array:
+def with_occupancy(d: Array, fallback: Array) -> Array:
+    """`pi(a | s) = d(s, a) / d(s)`, and the `fallback` where nothing is visited."""
     visits = d.sum(axis=1, keepdims=True)
     return np.where(visits > 0, d / np.where(visits > 0, visits, 1.0), fallback)

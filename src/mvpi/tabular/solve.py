@@ -31,8 +31,8 @@ from mvpi.tabular._engines.ordered_sweeps import lower_values
 from mvpi.tabular._engines.policy_iteration import unichain_policy
 from mvpi.tabular._engines.strategy import Iterate
 from mvpi.tabular._matrices import NotUnichain, mean_over
-from mvpi.tabular._policy_rewards import PolicyRewards
 from mvpi.tabular._reachable import reachable_core
+from mvpi.tabular._stored_mdp import PolicyRewards
 from mvpi.tabular._vertices import Units
 from mvpi.tabular.chain import DIRECT_UP_TO, Chain, Values
 from mvpi.tabular.mdp import MDP
@@ -115,20 +115,23 @@ def largest_mean(mdp: MDP, tolerance: float, method: Method = "auto") -> Solutio
     return describe_moments(optimum.policy, mean, variance, mean, certificate)
 
 
-@dataclass(frozen=True)
-class Optimum:
-    """The best policy for a linear reward.
-
-    `lower` and `upper` bracket the largest `E[R]`, and the policy reaches at least `lower`.
-    """
+@dataclass(frozen=True, kw_only=True)
+class Best:
+    """The best policy for a linear objective; no policy has more than `upper`."""
 
     policy: Actions
-    values: Array
-    """State values, up to a constant."""
-    lower: float
     upper: float
     chain: Chain | None = None
     """The chain of the policy, if it was evaluated last."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Optimum(Best):
+    """The best policy for a linear reward; it reaches at least `lower`."""
+
+    values: Array
+    """State values, up to a constant."""
+    lower: float
 
 
 def solve_rewards(
@@ -235,7 +238,8 @@ def _optimum(iterate: Iterate, bounds: _Bounds, rewards: Array) -> Optimum:
     base = offset + rest * mean_over(mdp.start, v)
     size = abs(offset) + rest * mean_over(mdp.start, np.abs(v)) + abs(upper)
     upper = min(base + upper + 8 * _EPS * size, float(rewards.max()))
-    return Optimum(iterate.policy, v, base + bounds.low, upper, iterate.chain)
+    lower = base + bounds.low
+    return Optimum(policy=iterate.policy, values=v, lower=lower, upper=upper, chain=iterate.chain)
 
 
 def _counted(mdp: MDP, noise: Array, tolerance: float) -> slice | npt.NDArray[np.bool_]:
@@ -288,18 +292,26 @@ def _moments(
     first = paid.expected(lambda r: (r - own.centre) / own.scale)
     guess = units.scale / own.scale * optimum.values
     m = chain.evaluate_relative(first, accuracy, guess).gain
-    return own.centre + own.scale * m, partial(_variance, chain, paid, own, m, accuracy)
+    return own.centre + own.scale * m, partial(variance_around, chain, paid, own, m, accuracy)
 
 
-def _variance(chain: Chain, paid: PolicyRewards, own: Units, m: float, accuracy: float) -> float:
-    """The variance of a policy of mean `m`, in its `own` units, right to `accuracy` in those.
+def variance_around(
+    chain: Chain,
+    paid: PolicyRewards,
+    units: Units,
+    m: float,
+    accuracy: float,
+    guess: Array | None = None,
+) -> float:
+    """The variance of a policy whose mean is `m` in some units, right to `accuracy` in those.
 
-    Squares are taken around the mean, which avoids cancellation.
+    Squares are taken around the mean, which avoids cancellation. A variance below the squared
+    accuracy of the mean is 0. `guess` are values to start from.
     """
-    squares = paid.expected(lambda r: ((r - own.centre) / own.scale - m) ** 2)
-    spread = chain.evaluate_relative(squares, accuracy).gain
+    squares = paid.expected(lambda r: ((r - units.centre) / units.scale - m) ** 2)
+    spread = chain.evaluate_relative(squares, accuracy, guess).gain
     spread = min(max(spread, float(squares.min())), float(squares.max()))
-    return own.scale**2 * spread if spread > (10.0 * accuracy) ** 2 else 0.0
+    return units.scale**2 * spread if spread > (10.0 * accuracy) ** 2 else 0.0
 
 
 def _scaled(mdp: MDP, units: Units) -> Array:

@@ -40,10 +40,14 @@ def checked_csr(matrix: Any, name: str) -> csr_array:
     else:
         (rows, columns), data = matrix.coords, matrix.data
     entries = _numbers(data, f"the data of {name}", 1)
-    places = [
-        _places(x, f"the {axis} of {name}", below=size, count=len(entries))
-        for x, axis, size in zip((rows, columns), ("rows", "columns"), shape, strict=True)
-    ]
+    places = []
+    for values, axis, size in zip((rows, columns), ("rows", "columns"), shape, strict=True):
+        axis_name = f"the {axis} of {name}"
+        places.append(_within(_whole(values, axis_name), axis_name, size))
+        if len(places[-1]) != len(entries):
+            raise InputError(
+                f"{axis_name} must be one for each of {len(entries)} values, got {len(places[-1])}"
+            )
     return coo_array((entries, tuple(places)), shape=shape).tocsr()
 
 
@@ -63,12 +67,7 @@ def check_pointers(
             f"{pointers[-1]}"
         )
     used = places[: pointers[-1]]  # scipy allows for more
-    wrong = (used < 0) | (used >= columns)
-    if wrong.any():
-        raise InputError(
-            f"{prefix}indices must be from 0 to {columns - 1}, got {used[np.argmax(wrong)]}"
-        )
-    return pointers, used
+    return pointers, _within(used, f"{prefix}indices", columns)
 
 
 def _from_compressed(matrix: Any, kind: str, shape: Shape, name: str) -> csr_array:
@@ -125,11 +124,8 @@ def _whole(values: Any, name: str) -> Indices:
     return np.array(array, dtype=np.int64)
 
 
-def _places(values: Any, name: str, *, below: int, count: int) -> Indices:
-    array = _whole(values, name)
-    wrong = (array < 0) | (array >= below)
+def _within(places: Indices, name: str, below: int) -> Indices:
+    wrong = (places < 0) | (places >= below)
     if wrong.any():
-        raise InputError(f"{name} must be from 0 to {below - 1}, got {array[np.argmax(wrong)]}")
-    if len(array) != count:
-        raise InputError(f"{name} must be one for each of {count} values, got {len(array)}")
-    return array
+        raise InputError(f"{name} must be from 0 to {below - 1}, got {places[np.argmax(wrong)]}")
+    return places

@@ -46,86 +46,78 @@ def rows_of_arrays(
     """Transitions as `transition_rows` returns them with the rewards of a user."""
     transitions.sum_duplicates()
     transitions.eliminate_zeros()
-    shape = (len(labels.states), len(labels.actions))
-    table = _reward_table(rewards, transitions, shape)
-    forbidden = _forbidden(allowed, shape)
+    table = _reward_table(rewards, transitions, labels.shape)
     if not issparse(table) and table.ndim == 2:
-        forbidden |= np.isneginf(table).ravel()
-        _check_rewards(np.where(forbidden.reshape(shape), 0.0, table))
-        return _checked(transitions, table, forbidden, labels)
-    rows = np.repeat(np.arange(len(forbidden)), np.diff(transitions.indptr))
-    flat = table if issparse(table) else table.reshape(len(forbidden), -1)
-    values = np.ascontiguousarray(flat[rows, transitions.indices], dtype=np.float64)
-    if issparse(flat):
-        marked = np.zeros(len(forbidden), dtype=bool)
-        places = np.repeat(np.arange(len(forbidden)), np.diff(flat.indptr))
-        marked[places[np.isneginf(flat.data)]] = True
-        forbidden |= marked & _never_finite(values, rows, len(forbidden))
-        _check_rewards(np.where(forbidden[places], 0.0, flat.data))
-    else:
-        forbidden |= np.isneginf(flat).any(axis=1) & _never_finite(values, rows, len(forbidden))
-        _check_rewards(np.where(forbidden.reshape(*shape, 1), 0.0, table))
-    return _checked(transitions, values, forbidden, labels)
+        return _stored(transitions, table, allowed, labels)
+    flat = table if issparse(table) else table.reshape(transitions.shape)
+    paid = flat[_row_numbers(transitions), transitions.indices]
+    values = np.ascontiguousarray(paid, dtype=np.float64)
+    if issparse(table):
+        return _stored(transitions, values, allowed, labels, (table.data, _row_numbers(table)))
+    pairs = np.arange(len(flat)).reshape(*labels.shape, 1)
+    return _stored(transitions, values, allowed, labels, (table, pairs))
 
 
 def rows_of_table(
     transitions: csr_array, rewards: npt.ArrayLike, allowed: Mask | None, labels: Labels
 ) -> Rows:
     """The stored form itself, of a user or of a file."""
-    shape = (len(labels.states), len(labels.actions))
     values = np.array(real_array(rewards, "rewards"))
-    if values.shape not in (shape, (transitions.nnz,)):
+    if values.shape not in (labels.shape, (transitions.nnz,)):
         raise InputError(
-            f"rewards must have shape {shape}, or one value per stored transition, "
+            f"rewards must have shape {labels.shape}, or one value per stored transition, "
             f"({transitions.nnz},), got {values.shape}"
         )
-    forbidden = _forbidden(allowed, shape)
-    if allowed is None and not np.isneginf(values).any():
-        _check_rewards(values)
-        return _checked(transitions, values, forbidden, labels)
-    if values.ndim == 2:
-        forbidden |= np.isneginf(values).ravel()
-        _check_rewards(np.where(forbidden.reshape(shape), 0.0, values))
-        return _checked(transitions, values, forbidden, labels)
-    rows = np.repeat(np.arange(len(forbidden)), np.diff(transitions.indptr))
-    marked = np.zeros(len(forbidden), dtype=bool)
-    marked[rows[np.isneginf(values)]] = True
-    possible = transitions.data != 0
-    forbidden |= marked & _never_finite(values[possible], rows[possible], len(forbidden))
-    _check_rewards(np.where(forbidden[rows], 0.0, values))
-    return _checked(transitions, values, forbidden, labels)
+    return _stored(transitions, values, allowed, labels)
 
 
-def _forbidden(allowed: Mask | None, shape: tuple[int, int]) -> Mask:
-    """By pair, whether it is not allowed."""
-    return np.zeros(shape, dtype=bool).ravel() if allowed is None else ~allowed.ravel()
+def _row_numbers(table: csr_array) -> npt.NDArray[np.int64]:
+    """The row of every stored entry."""
+    return np.repeat(np.arange(table.shape[0]), np.diff(table.indptr))
 
 
-def _never_finite(values: Array, rows: npt.NDArray[Any], count: int) -> Mask:
-    """By row, whether all its rewards are minus infinity."""
-    never = np.ones(count, dtype=bool)
-    never[rows[~np.isneginf(values)]] = False
-    return never
+def _stored(
+    transitions: csr_array,
+    rewards: Array,
+    allowed: Mask | None,
+    labels: Labels,
+    given: tuple[Array, npt.NDArray[Any]] | None = None,
+) -> Rows:
+    """Checked rows, with those of pairs that are not allowed replaced.
 
-
-def _checked(transitions: csr_array, rewards: Array, forbidden: Mask, labels: Labels) -> Rows:
-    """Rows that are distributions, with those of pairs that are not allowed replaced."""
-    allowed = ~forbidden.reshape(len(labels.states), len(labels.actions))
-    without = np.flatnonzero(~allowed.any(axis=1))
+    `given` are all rewards of the user, also those of impossible transitions, and the pair of each.
+    A pair is not allowed if one of them is minus infinity and it pays no other reward.
+    """
+    forbidden = np.zeros(transitions.shape[0], bool) if allowed is None else ~allowed.ravel()
+    every = rewards if given is None else given[0]
+    infinite = np.isneginf(every)
+    if allowed is not None or infinite.any():
+        rows, pays = np.arange(len(forbidden)), ~np.isneginf(rewards).ravel()
+        if rewards.ndim == 1:
+            rows, pays = _row_numbers(transitions), pays & (transitions.data != 0)
+        pairs = given[1] if given is not None else rows.reshape(rewards.shape)
+        marked = np.zeros_like(forbidden)
+        marked[np.broadcast_to(pairs, every.shape)[infinite]] = True
+        marked[rows[pays]] = False
+        forbidden |= marked
+        every = np.where(forbidden[pairs], 0.0, every)
+    _check_rewards(every)
+    mask = ~forbidden.reshape(labels.shape)
+    without = np.flatnonzero(~mask.any(axis=1))
     if len(without):
         raise InputError(
             f"every state must have an action, state {labels.state(without[0])} has none that is "
             "allowed: a state to stay in for ever has an action that leads to itself with reward 0"
         )
     if forbidden.any():
-        transitions, rewards = without_repeats(transitions, rewards, allowed)
+        transitions, rewards = without_repeats(transitions, rewards, mask)
     _check_probabilities(transitions, forbidden, labels)
     if rewards.ndim == 1:
         rewards = rewards[transitions.data > 0]
     transitions.eliminate_zeros()
     if not forbidden.any():
         return Rows(transitions, rewards, None)
-    return Rows(*with_repeats(transitions, rewards, allowed), allowed)
+    return Rows(*with_repeats(transitions, rewards, mask), mask)
 
 
 def transition_rows(transitions: npt.ArrayLike | Sequence[Any]) -> tuple[csr_array, int]:
@@ -192,11 +184,12 @@ def _check_probabilities(matrix: csr_array, forbidden: Mask, labels: Labels) -> 
 
 def _other_axis(matrix: csr_array, labels: Labels) -> str:
     """A hint for as many actions as states, where shapes do not tell (S, A, S) from (S, S, A)."""
-    n, a = len(labels.states), len(labels.actions)
+    n, a = labels.shape
     if n != a:
         return ""
-    rows = np.repeat(np.arange(n * a), np.diff(matrix.indptr))
-    sums = np.bincount(rows // a * n + matrix.indices, weights=matrix.data, minlength=n * n)
+    sums = np.bincount(
+        _row_numbers(matrix) // a * n + matrix.indices, weights=matrix.data, minlength=n * n
+    )
     if np.abs(sums - 1.0).max() > SUM_TOLERANCE:
         return ""
     return "; it looks like (S, S, A): use transitions.swapaxes(1, 2)"

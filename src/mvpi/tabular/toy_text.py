@@ -23,15 +23,10 @@ from mvpi._checks import shown
 from mvpi._types import Array
 from mvpi.errors import InputError
 from mvpi.tabular.masks import Mask
+from mvpi.tabular.outcomes import table_of
 
-
-class Table(NamedTuple):
-    """What an MDP is made of; the arguments of `MDP.from_rows` but for the discount."""
-
-    transitions: csr_array
-    rewards: Array
-    start: Array
-    allowed: Mask
+Table = tuple[csr_array, Array, Array, Mask]
+"""Transitions, rewards, start and mask: the arguments of `MDP.from_rows` but for the discount."""
 
 
 class _Outcome(NamedTuple):
@@ -140,28 +135,19 @@ def _visited(outcomes: Outcomes, start: Array) -> set[int]:
 
 
 def _rows(outcomes: Outcomes, start: Array, absorbing: set[int], redirected: set[int]) -> Table:
-    n_actions = len(outcomes[0])
-    n_states = len(outcomes) + bool(redirected)
-    indptr, columns = [0], list[int]()
-    probabilities, rewards = list[float](), list[float]()
-    for s in range(n_states):
-        final = s in absorbing or s == len(outcomes)
-        stay = [[_Outcome(1.0, s, 0.0, False)]] * n_actions
-        for row in stay if final else outcomes[s]:
-            merged: dict[tuple[int, float], float] = {}
-            for outcome in row:
+    """The table, with one more state at its end if some transitions are redirected to it."""
+    last, n_actions = len(outcomes), len(outcomes[0])
+    if redirected:
+        outcomes, start = [*outcomes, [[]] * n_actions], np.append(start, 0.0)
+    found: list[tuple[int, int, float, float]] = []
+    for s, rows in enumerate(outcomes):
+        stay = [_Outcome(1.0, s, 0.0, False)] if s in absorbing or s == last else None
+        for a, row in enumerate(rows):
+            for outcome in stay or row:
                 ends_early = outcome.terminated and outcome.state in redirected
-                key = (len(outcomes) if ends_early else outcome.state, outcome.reward)
-                merged[key] = merged.get(key, 0.0) + outcome.probability
-            for (state, reward), probability in merged.items():
-                columns.append(state)
-                rewards.append(reward)
-                probabilities.append(probability)
-            indptr.append(len(columns))
-    table = csr_array(
-        (np.array(probabilities), np.array(columns), np.array(indptr)),
-        shape=(n_states * n_actions, n_states),
-    )
-    allowed = (np.diff(table.indptr) > 0).reshape(n_states, n_actions)
-    start = np.append(start, 0.0) if redirected else start
-    return Table(table, np.array(rewards), start, allowed)
+                after = last if ends_early else outcome.state
+                found.append((s * n_actions + a, after, outcome.reward, outcome.probability))
+    shape = len(outcomes), n_actions
+    pairs, after_, rewards, chances = map(np.array, zip(*found, strict=True))
+    table, rewards = table_of(pairs, after_, rewards, chances, shape)
+    return table, rewards, start, (np.diff(table.indptr) > 0).reshape(shape)

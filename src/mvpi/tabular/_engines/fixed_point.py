@@ -17,6 +17,8 @@ from mvpi._types import Array
 from mvpi.tabular._engines import kernels
 from mvpi.tabular._engines.linear_systems import has_few_successors, image
 
+Single = npt.NDArray[np.float32]
+
 _FAST, _TRIAL = 0.87, 4
 """Steps go on while the last four shrank the span by this factor each, on average."""
 _PATIENCE = 80
@@ -58,48 +60,43 @@ def fixed_point_steps(
     while fast and span > target:
         shared = mid_range(remaining) if relative else 0.0
         right_in_spans = ((remaining - shared) / span).astype(np.float32)
-        terms = _Terms(single, np.float32(factor), right_in_spans)
         goal = max(target / span, _SINGLE)
-        fast = terms.advance_to(goal, beyond)
-        x += span * terms.total.astype(np.float64)
+        total, last, fast = _sum_of_terms(single, np.float32(factor), right_in_spans, goal, beyond)
+        x += span * total.astype(np.float64)
         if fast and goal > _SINGLE:
-            return x, span * terms.last.astype(np.float64) + shared
+            return x, span * last.astype(np.float64) + shared
         remaining = right - image(matrix, factor, x)
         previous, span = span, float(np.ptp(remaining))
         fast = fast and span <= _FAST * previous
     return x, remaining
 
 
-class _Terms:
-    """The terms `B^k b`, `B = factor matrix`: the `last` one, and the `total` of all before it.
+def _sum_of_terms(
+    matrix: csr_array, factor: np.float32, right: Single, target: float, beyond: bool
+) -> tuple[Single, Single, bool]:
+    """The sum of the terms `B^k b`, `B = factor matrix`, up to one that spans at most `target`.
 
-    In single precision, which needs half the memory traffic.
+    Returns the sum, that term, which is not in it, and whether it was reached: not if terms shrink
+    too slowly. `beyond` it, steps go on while each shrinks the span to `_VERY_FAST` or less. In
+    single precision, which needs half the memory traffic.
     """
+    table = kernels.unsigned(matrix.indptr), kernels.unsigned(matrix.indices), matrix.data
+    blocks = kernels.partition(len(right))
+    at_once = has_few_successors(matrix) or matrix.nnz > _LONG * len(right)
+    patience = _TRIAL if at_once else _PATIENCE
+    total, last, following = np.zeros_like(right), right, np.empty_like(right)
+    spans = [float(np.ptp(right))]
 
-    def __init__(self, matrix: csr_array, factor: np.float32, right: npt.NDArray[np.float32]):
-        indptr, indices = kernels.unsigned(matrix.indptr), kernels.unsigned(matrix.indices)
-        self._matrix = kernels.partition(len(right)), indptr, indices, matrix.data, factor
-        self.total, self.last = np.zeros_like(right), right
-        at_once = has_few_successors(matrix) or matrix.nnz > _LONG * len(right)
-        self._patience = _TRIAL if at_once else _PATIENCE
-        self._next = np.empty_like(right)
+    def advance() -> None:
+        nonlocal last, following
+        low, high = kernels.propagate(blocks, *table, factor, last, following, total)
+        last, following = following, last
+        spans.append(float(high - low))
 
-    def advance(self) -> float:
-        """Go to the next term; returns its span."""
-        low, high = kernels.propagate(*self._matrix, self.last, self._next, self.total)
-        self.last, self._next = self._next, self.last
-        return float(high - low)
-
-    def advance_to(self, target: float, beyond: bool) -> bool:
-        """Go to a term that spans at most `target`; returns False if terms shrink too slowly.
-
-        `beyond` that, go on while each step shrinks the span to `_VERY_FAST` or less.
-        """
-        spans = [float(np.ptp(self.last))]
-        while spans[-1] > target:
-            spans.append(self.advance())
-            if len(spans) > self._patience and spans[-1] > _FAST**_TRIAL * spans[-1 - _TRIAL]:
-                return False
-        while beyond and len(spans) > 1 and _SINGLE < spans[-1] <= _VERY_FAST * spans[-2]:
-            spans.append(self.advance())
-        return True
+    while spans[-1] > target:
+        advance()
+        if len(spans) > patience and spans[-1] > _FAST**_TRIAL * spans[-1 - _TRIAL]:
+            return total, last, False
+    while beyond and len(spans) > 1 and _SINGLE < spans[-1] <= _VERY_FAST * spans[-2]:
+        advance()
+    return total, last, True

@@ -22,8 +22,6 @@ from mvpi._compiled import start_threads, without_and_with_threads
 _PARALLEL_FROM = 20_000
 _BLOCKS = 4
 OPTIONS: dict[str, Any] = {"error_model": "numpy", "fastmath": {"contract"}}
-
-
 _LONG = 64
 """Entries per row, on average, from which sums over a row use vector units."""
 
@@ -201,6 +199,21 @@ def _split(blocks, indptr, indices, weights, bounds, columns, entries, scale):
 
 
 @njit(inline="always")
+def _precondition(first, last, bounds, columns, entries, x, w, y):
+    """`w = (I + L)^-1 x` and `y = (I + U)^-1 w` in one block; see `_bicgstab`."""
+    for s in range(first, last):
+        total = x[s]
+        for k in range(bounds[s, 0], bounds[s, 1]):
+            total -= entries[k] * w[columns[k]]
+        w[s] = total
+    for s in range(last - 1, first - 1, -1):
+        total = w[s]
+        for k in range(bounds[s, 1], bounds[s, 2]):
+            total -= entries[k] * y[columns[k]]
+        y[s] = total
+
+
+@njit(inline="always")
 def _row_product(s, bounds, columns, entries, w, y):
     """Entry `s` of `A y = w + L y + C y`, for `y = (I + U)^-1 w`; see `_bicgstab`."""
     x = w[s]
@@ -261,16 +274,8 @@ def _bicgstab(blocks, bounds, columns, entries, scale, right, shade, target, lim
         for block in prange(count):
             first, last = blocks[block], blocks[block + 1]
             for s in range(first, last):
-                x = residual[s] + beta * (direction[s] - old_omega * image[s])
-                direction[s] = x
-                for k in range(bounds[s, 0], bounds[s, 1]):
-                    x -= entries[k] * w[columns[k]]
-                w[s] = x
-            for s in range(last - 1, first - 1, -1):
-                x = w[s]
-                for k in range(bounds[s, 1], bounds[s, 2]):
-                    x -= entries[k] * y[columns[k]]
-                y[s] = x
+                direction[s] = residual[s] + beta * (direction[s] - old_omega * image[s])
+            _precondition(first, last, bounds, columns, entries, direction, w, y)
         for block in prange(count):
             total = 0.0
             for s in range(blocks[block], blocks[block + 1]):
@@ -287,17 +292,9 @@ def _bicgstab(blocks, bounds, columns, entries, scale, right, shade, target, lim
         for block in prange(count):
             first, last = blocks[block], blocks[block + 1]
             for s in range(first, last):
-                x = residual[s] - step * image[s]
-                residual[s] = x
-                for k in range(bounds[s, 0], bounds[s, 1]):
-                    x -= entries[k] * w[columns[k]]
-                w[s] = x
-            for s in range(last - 1, first - 1, -1):
+                residual[s] -= step * image[s]
                 z[s] += step * y[s]
-                x = w[s]
-                for k in range(bounds[s, 1], bounds[s, 2]):
-                    x -= entries[k] * y[columns[k]]
-                y[s] = x
+            _precondition(first, last, bounds, columns, entries, residual, w, y)
         for block in prange(count):
             total, norm = 0.0, 0.0
             for s in range(blocks[block], blocks[block + 1]):

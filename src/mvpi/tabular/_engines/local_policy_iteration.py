@@ -15,7 +15,7 @@ import numpy as np
 
 from mvpi.tabular._engines import kernels
 from mvpi.tabular._engines.backups import compiled_table
-from mvpi.tabular._engines.banded import Banded, is_narrow
+from mvpi.tabular._engines.linear_systems import Banded, is_narrow
 from mvpi.tabular._engines.policy_iteration import PATIENCE, PolicyIteration
 from mvpi.tabular._engines.strategy import Iterate
 from mvpi.tabular.mdp import MDP
