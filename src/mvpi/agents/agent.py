@@ -21,7 +21,7 @@ from mvpi.agents.settings import CommonSettings, make_settings, with_preset
 from mvpi.agents.training import OnRow, tell_made_again, train
 from mvpi.envs import Task
 from mvpi.errors import InputError
-from mvpi.risk import Risk, as_risk, learnable, risk_text
+from mvpi.risk import RISK_AVERSION, Risk, as_risk, learnable, risk_text
 from mvpi.risk.extended import at, check_per_step, range_of
 from mvpi.rollout.factory import EnvFactory, FromFunction, as_env_factory
 from mvpi.rollout.spaces import Spaces
@@ -146,9 +146,9 @@ class Agent(Generic[S]):
             raise InputError(f"this agent was trained at {self.risk} alone, not with a RiskRange")
         policy = self.policy
         chosen = at(self.risk, risk_aversion)
-        return self._with_policy(
-            policy.at(risk_aversion) if policy.columns.size else policy, chosen, self.steps
-        )
+        if RISK_AVERSION in policy.columns:  # not of a range of one value
+            policy = policy.at(risk_aversion)
+        return self._with_policy(policy, chosen, self.steps)
 
     def frontier(self) -> LearnedFrontier:
         """Mean and variance at every risk aversion of a `RiskRange`, as training measured them.

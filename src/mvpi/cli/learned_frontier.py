@@ -26,7 +26,7 @@ from mvpi.report.risk_choice import (
     Candidates,
 )
 from mvpi.risk import Risk
-from mvpi.risk.extended import RiskRange, range_of
+from mvpi.risk.extended import RiskRange, range_of, simplified
 
 if TYPE_CHECKING:
     from mvpi.agents.agent import Agent
@@ -94,10 +94,11 @@ def show(
 
 
 def _range(agent: Agent[Any], directory: Path) -> RiskRange:
-    known = range_of(agent.risk)
-    if known is None or known.low == known.high:
+    risk = simplified(agent.risk)
+    known = range_of(risk)
+    if known is None:
         raise InputError(
-            f"{directory} was trained at {agent.risk.label} alone; a frontier needs an agent of a "
+            f"{directory} was trained at {risk.label} alone; a frontier needs an agent of a "
             "range (mvpi train --risk range:LOW:HIGH), or agents of several risks (mvpi tune)"
         )
     return known

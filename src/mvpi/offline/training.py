@@ -36,7 +36,8 @@ from mvpi.offline._extended_dual import ExtendedDuals
 from mvpi.offline.dataset import Dataset
 from mvpi.offline.learn import Iteration, check_y, learn_finite
 from mvpi.offline.td3_bc import TD3BC, OnRow, Row
-from mvpi.risk import Risk, range_of, risk_text
+from mvpi.risk import Risk, risk_text
+from mvpi.risk.extended import simplified
 
 
 def learn_in(out: str | Path, learner: TD3BC, updates: int, on_row: OnRow | None = None) -> TD3BC:
@@ -81,7 +82,7 @@ def learn_finite_in(
     out: str | Path, data: Dataset, risk: Risk, discount: float, y: float | None = None
 ) -> Array | None:
     """The policy learned from finite data; None if the directory holds it already."""
-    risk = risk if range_of(risk) is None else risk.learnable()  # a range of one value is that
+    risk = simplified(risk)
     check_y(risk, y)  # nothing is written if that cannot be
     if risk.columns:
         raise InputError(

@@ -12,6 +12,7 @@ from mvpi.errors import InputError
 from mvpi.experiments.outcome import Outcome
 from mvpi.report.run_reader import AgentId, Run
 from mvpi.risk import Risk, parse_risk
+from mvpi.risk.extended import simplified
 
 AgentKey = tuple[str, str, tuple[tuple[str, str], ...], int | None]
 
@@ -196,9 +197,9 @@ def is_neutral(measure: Risk | None) -> bool:
 
 
 def measure_of(risk: str) -> Risk | None:
-    """The measure a text names; None for one of the user's own."""
+    """The measure a text names (of a range of one value, that one); None for a user's own."""
     try:
-        return parse_risk(risk)
+        return simplified(parse_risk(risk))
     except InputError:
         return None
 

@@ -25,7 +25,7 @@ from mvpi.experiments.outcome import Outcome
 from mvpi.experiments.range_outcome import RangeOutcome
 from mvpi.report.run_search import find_runs
 from mvpi.risk import parse_risk
-from mvpi.risk.extended import range_of
+from mvpi.risk.extended import range_of, simplified
 
 _LONGEST_TEXT = 80
 _DUE = "it has no evaluation of its final policy"
@@ -73,10 +73,9 @@ class Run:
     def has_range(self) -> bool:
         """Whether it was trained for more than one risk aversion."""
         try:
-            known = range_of(parse_risk(self.risk))
+            return range_of(simplified(parse_risk(self.risk))) is not None
         except InputError:  # a measure of the user's own
             return False
-        return known is not None and known.low < known.high
 
     def with_episodes(self, found: Outcome | RangeOutcome) -> Run:
         """The same run with its final episodes."""
