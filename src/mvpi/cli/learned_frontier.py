@@ -19,12 +19,7 @@ from mvpi.cli.display import number, print_json
 from mvpi.cli.evaluate import environment
 from mvpi.cli.evaluation_moments import of_returns, of_steps
 from mvpi.errors import InputError
-from mvpi.report.risk_choice import (
-    KNEE,
-    RETURN,
-    STEP,
-    Candidates,
-)
+from mvpi.report.risk_choice import KNEE, RETURN, STEP, Candidates
 from mvpi.risk import Risk
 from mvpi.risk.extended import RiskRange, range_of, simplified
 
@@ -39,13 +34,13 @@ def show(
     directory: Path,
     console: Console,
     *,
-    points: int,
-    episodes: int,
-    seed: int,
-    env: str | None,
-    action_noise: float | None,
     out: Path | None,
     json: bool,
+    points: int = 11,
+    episodes: int = 100,
+    seed: int = 0,
+    env: str | None = None,
+    action_noise: float | None = None,
 ) -> None:
     """Evaluate the agent in a run directory along its range, and print and draw its frontier."""
     from mvpi.agents.loading import load

@@ -13,6 +13,7 @@ from mvpi.experiments.outcome import Outcome
 from mvpi.report.run_reader import AgentId, Run
 from mvpi.risk import Risk, parse_risk
 from mvpi.risk.extended import simplified
+from mvpi.risk.text import exact
 
 AgentKey = tuple[str, str, tuple[tuple[str, str], ...], int | None]
 
@@ -75,7 +76,7 @@ class Section:
     def title(self) -> str:
         if not self.action_noise:
             return self.environment
-        return f"{self.environment}, action noise {_exact(self.action_noise)}"
+        return f"{self.environment}, action noise {exact(self.action_noise)}"
 
     @property
     def judged(self) -> list[AgentRuns]:
@@ -202,8 +203,3 @@ def measure_of(risk: str) -> Risk | None:
         return simplified(parse_risk(risk))
     except InputError:
         return None
-
-
-def _exact(value: float) -> str:
-    """All the digits it has, so that two numbers never look the same."""
-    return repr(value).removesuffix(".0")
