@@ -100,25 +100,16 @@ def learn_finite_in(
         if policy.exists() and directory.is_finished(None, can_go_back=True):
             return None
         directory.keep_rows(-1, -1, 1)  # none of a run that was killed
-        learned = _learned(directory, data, risk, discount, y)
+        found: list[Iteration] = []
+        learned: Array = learn_finite(data, risk, discount, y=y, on_iteration=found.append)
+        for i, iteration in enumerate(found):
+            if i > 0 or risk.variance_limit is None:  # the uniform policy may exceed a budget
+                directory.add_row(_row(i, iteration))
         write_npz(policy, {"policy": learned})
         directory.finish(None)
         return learned
     finally:
         directory.close()
-
-
-def _learned(
-    directory: RunDirectory, data: Dataset, risk: Risk, discount: float, y: float | None
-) -> Array:
-    """The policy; rows of the metrics are for the uniform policy, which may be no answer to a
-    budget, and for the answer."""
-    found: list[Iteration] = []
-    policy: Array = learn_finite(data, risk, discount, y=y, on_iteration=found.append)
-    for i, iteration in enumerate(found):
-        if i > 0 or risk.variance_limit is None:
-            directory.add_row(_row(i, iteration))
-    return policy
 
 
 def _row(iterations: int, found: Iteration) -> Row:
