@@ -50,6 +50,15 @@ def percent_change(before: float, after: float) -> str:
     return percent(share) if math.isfinite(share) else ""
 
 
+def change(before: float, after: float) -> str:
+    """A change in percent; from 0, the difference.
+
+    >>> change(4.0, 3.0), change(0.0, 0.25), change(0.05, -1.0)
+    ('-25%', '+0.25', '-2,100%')
+    """
+    return percent_change(before, after) or f"{after - before:+.3g}"
+
+
 def percent(share: float) -> str:
     """A relative change in percent: small ones with a decimal, large ones as powers of ten.
 

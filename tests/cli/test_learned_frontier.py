@@ -113,6 +113,27 @@ def test_a_risk_aversion_is_for_a_range(tmp_path: Path, capsys) -> None:
     assert "not with a RiskRange" in message
 
 
+@pytest.mark.parametrize("form", ["{}", "return:{}"])
+def test_a_range_of_one_value_is_the_plain_agent(tmp_path: Path, capsys, form: str) -> None:
+    """Every command takes such a run for one at that risk aversion."""
+    plain, ranged = tmp_path / "plain", tmp_path / "range"
+    cli.main(train(plain, form.format("0.5"), "ppo", 64))
+    cli.main(train(ranged, form.format("range:0.5:0.5"), "ppo", 64))
+    assert f"next: mvpi evaluate {ranged}\n" in capsys.readouterr().out
+    expected, *found = (
+        told(capsys, "evaluate", *arguments, "--episodes", 5)
+        for arguments in ([plain], [ranged], [ranged, "--risk-aversion", 0.5])
+    )
+    assert found == [expected, expected]
+    messages = [mistaken(capsys, "frontier", run) for run in (plain, ranged)]
+    assert "λ = 0.5" in messages[0]
+    assert messages[1].replace(str(ranged), str(plain)) == messages[0]
+    cli.main(["report", str(ranged), "--out", str(tmp_path / "page.html"), "--static"])
+    page = (tmp_path / "page.html").read_text()
+    assert "λ = 0.5" in page.replace("\N{NO-BREAK SPACE}", " ")
+    assert "λ from" not in page
+
+
 @pytest.mark.parametrize("lam", [0.0, 0.5, 2.0])
 def test_evaluate_shows_the_objective_of_a_step(of_range: Path, capsys, lam: float) -> None:
     facts = told(capsys, "evaluate", of_range, "--risk-aversion", lam, "--episodes", 6)

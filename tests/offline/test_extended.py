@@ -191,7 +191,7 @@ def test_y_of_returns_is_that_of_a_known_policy() -> None:
     """A constant portfolio for five steps: Gaussian returns of known mean and variance."""
     problem, action = Markowitz(mean=(0.4, 0.2)), np.array([0.3, 0.4])
     found = with_returns(portfolio(20_000))
-    from mvpi.offline._return_dual import ReturnDuals
+    from mvpi.offline._extended_dual import ReturnDuals
 
     duals = ReturnDuals(found, 0.9, learning_rate=1e-3, seed=0)
     duals.update(lambda s: np.tile(action, (len(s), 1)), 500)

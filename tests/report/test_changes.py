@@ -6,8 +6,8 @@ import math
 
 import pytest
 
+from mvpi import _text
 from mvpi._text import percent
-from mvpi.cli import display
 from mvpi.report import formatting
 from mvpi.stats import relative_change
 
@@ -77,4 +77,4 @@ def test_changes_on_the_page(before: float, after: float, text: str) -> None:
     [(-8.0, -9.2, "-15%"), (4.0, 4.0, "0%"), (0.0, 0.25, "+0.25"), (0.0, 0.0, "0%")],
 )
 def test_changes_in_a_sentence_of_a_command(before: float, after: float, text: str) -> None:
-    assert display.change(before, after) == text
+    assert _text.change(before, after) == text

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mvpi import stats
-from mvpi.cli.evaluation_moments import of_returns, of_steps
+from mvpi.cli.learned_frontier import of_returns, of_steps
 from mvpi.report.agent_statistics import Estimate
 from mvpi.report.risk_choice import Candidates, Moments, knee, of_outcomes
 from mvpi.rollout.evaluation import Episode, Evaluation, summarise

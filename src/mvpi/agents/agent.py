@@ -22,7 +22,7 @@ from mvpi.agents.training import OnRow, tell_made_again, train
 from mvpi.augmenter.policy_choice import best_of_range
 from mvpi.envs import Task
 from mvpi.errors import InputError
-from mvpi.risk import Risk, as_risk, learnable, risk_text
+from mvpi.risk import RISK_AVERSION, Risk, as_risk, learnable, risk_text
 from mvpi.risk.extended import RiskRange, at, check_per_step, range_of
 from mvpi.rollout.factory import EnvFactory, FromFunction, as_env_factory
 from mvpi.rollout.spaces import Spaces
@@ -152,9 +152,9 @@ class Agent(Generic[S]):
     def _acting_at(self, acted: float, risk: Risk) -> Self:
         """The agent with its policy of the risk aversion `acted`, used at a risk."""
         policy = self.policy
-        return self._with_policy(
-            policy.at(acted) if policy.columns.size else policy, risk, self.steps
-        )
+        if RISK_AVERSION in policy.columns:  # not of a range of one value
+            policy = policy.at(acted)
+        return self._with_policy(policy, risk, self.steps)
 
     def _known_range(self) -> RiskRange:
         known = range_of(self.risk)

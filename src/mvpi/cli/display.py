@@ -7,7 +7,6 @@ import math
 from typing import Any
 
 from mvpi._checks import shown
-from mvpi._text import percent_change
 
 _LONGEST_LABEL = 40
 """Characters of a label that a table shows."""
@@ -35,15 +34,6 @@ def number(value: float) -> str:
     ('1.2346', '0')
     """
     return f"{value + 0.0:.5g}"
-
-
-def change(before: float, after: float) -> str:
-    """A change in percent; from 0, the difference.
-
-    >>> change(4.0, 3.0), change(0.0, 0.25), change(0.05, -1.0)
-    ('-25%', '+0.25', '-2,100%')
-    """
-    return percent_change(before, after) or f"{after - before:+.3g}"
 
 
 def label_text(label: object) -> str:

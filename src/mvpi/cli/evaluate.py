@@ -64,9 +64,11 @@ class Evaluate:
 
     def _agent(self, agent: Agent[Any]) -> Agent[Any]:
         """The agent at the risk aversion that was asked for."""
-        known = range_of(agent.risk)
-        if self.risk_aversion is not None:
-            return agent.at(self.risk_aversion)
+        chosen, known = self.risk_aversion, range_of(agent.risk)
+        if chosen is None and known is not None and known.low == known.high:
+            chosen = known.low
+        if chosen is not None:
+            return agent.at(chosen)
         if known is None:
             return agent
         raise InputError(

@@ -23,7 +23,8 @@ from mvpi.errors import InputError
 if TYPE_CHECKING:
     from mvpi.tabular import MDP, Frontier
 
-_POINTS, _EPISODES, _SEED = 11, 100, 0
+_OF_AGENTS = ("points", "episodes", "seed", "env", "action_noise")
+"""Options that an MDP has no use for."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ class FrontierCommand:
                 raise InputError("--spread is for MDPs: that of an agent is a standard deviation")
             self._run_agent(console)
         else:
-            self._refuse("an MDP", "points", "episodes", "seed", "env", "action_noise")
+            self._refuse("an MDP", *_OF_AGENTS)
             self._run_mdp(console)
 
     def _refuse(self, what: str, *options: str) -> None:
@@ -81,17 +82,9 @@ class FrontierCommand:
     def _run_agent(self, console: Console) -> None:
         from mvpi.cli.learned_frontier import show
 
-        show(
-            Path(self.model),
-            console,
-            points=_POINTS if self.points is None else self.points,
-            episodes=_EPISODES if self.episodes is None else self.episodes,
-            seed=_SEED if self.seed is None else self.seed,
-            env=self.env,
-            action_noise=self.action_noise,
-            out=self.out,
-            json=self.json,
-        )
+        options = {name: getattr(self, name) for name in _OF_AGENTS}
+        given = {name: value for name, value in options.items() if value is not None}
+        show(Path(self.model), console, out=self.out, json=self.json, **given)
 
     def _run_mdp(self, console: Console) -> None:
         from mvpi.tabular import frontier

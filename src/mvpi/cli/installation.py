@@ -70,42 +70,35 @@ def _group(extra: str) -> Group:
 def _asked(extra: str) -> list[Requirement]:
     """The requirements of an extra, those of the extras inside it included."""
     found = []
-    for requirement in _requirements():
-        marker = requirement.marker
-        if extra == CORE:
-            wanted = marker is None or marker.evaluate({"extra": ""})
-        else:
-            wanted = marker is not None and marker.evaluate({"extra": extra})
-            wanted = wanted and not (marker is not None and marker.evaluate({"extra": ""}))
-        if not wanted:
+    for requirement in _requirements("mvpi"):
+        if not _is_of(requirement, extra):
             continue
         if requirement.name == "mvpi":
             for inner in sorted(requirement.extras):
                 found += _asked(inner)
         else:
-            found += [requirement, *_of_extras(requirement)]
+            inside = _requirements(requirement.name) if requirement.extras else []
+            # What an extra of another package asks for: gymnasium[mujoco] needs mujoco.
+            found.append(requirement)
+            found += [one for one in inside for each in requirement.extras if _is_of(one, each)]
     return found
 
 
-def _of_extras(requirement: Requirement) -> list[Requirement]:
-    """What an extra of another package asks for: gymnasium[mujoco] needs mujoco."""
-    try:
-        lines = metadata.requires(requirement.name) or []
-    except metadata.PackageNotFoundError:
-        return []
-    return [
-        inner
-        for inner in map(Requirement, lines)
-        for extra in requirement.extras
-        if inner.marker is not None
-        and inner.marker.evaluate({"extra": extra})
-        and not inner.marker.evaluate({"extra": ""})
-    ]
+def _is_of(requirement: Requirement, extra: str) -> bool:
+    """Whether it is needed for an extra and not without it, or for the core."""
+    marker = requirement.marker
+    in_core = marker is None or marker.evaluate({"extra": CORE})
+    if extra == CORE or marker is None:
+        return in_core and extra == CORE
+    return marker.evaluate({"extra": extra}) and not in_core
 
 
 @cache
-def _requirements() -> list[Requirement]:
-    return [Requirement(line) for line in metadata.requires("mvpi") or []]
+def _requirements(package: str) -> list[Requirement]:
+    try:
+        return [Requirement(line) for line in metadata.requires(package) or []]
+    except metadata.PackageNotFoundError:
+        return []
 
 
 def installed_version(package: str) -> str | None:

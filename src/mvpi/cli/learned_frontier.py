@@ -4,34 +4,34 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from mvpi import stats
+from mvpi._bootstrap import interval
 from mvpi._checks import check_count
 from mvpi._types import Array
 from mvpi.cli.display import number, print_json
 from mvpi.cli.evaluate import environment
-from mvpi.cli.evaluation_moments import of_returns, of_steps
 from mvpi.errors import InputError
-from mvpi.report.risk_choice import (
-    KNEE,
-    RETURN,
-    STEP,
-    Candidates,
-)
+from mvpi.report.agent_statistics import Estimate
+from mvpi.report.risk_choice import KNEE, RETURN, STEP, Candidates, Moments
 from mvpi.risk import Risk
-from mvpi.risk.extended import RiskRange, range_of
+from mvpi.risk.extended import RiskRange, range_of, simplified
 
 if TYPE_CHECKING:
     from mvpi.agents.agent import Agent
     from mvpi.rollout.evaluation import Evaluation
 
+_RESAMPLES = 1_000
 Exact = Mapping[str, tuple[Array, Array]]
 
 
@@ -39,13 +39,13 @@ def show(
     directory: Path,
     console: Console,
     *,
-    points: int,
-    episodes: int,
-    seed: int,
-    env: str | None,
-    action_noise: float | None,
     out: Path | None,
     json: bool,
+    points: int = 11,
+    episodes: int = 100,
+    seed: int = 0,
+    env: str | None = None,
+    action_noise: float | None = None,
 ) -> None:
     """Evaluate the agent in a run directory along its range, and print and draw its frontier."""
     from mvpi.agents.loading import load
@@ -94,10 +94,11 @@ def show(
 
 
 def _range(agent: Agent[Any], directory: Path) -> RiskRange:
-    known = range_of(agent.risk)
-    if known is None or known.low == known.high:
+    risk = simplified(agent.risk)
+    known = range_of(risk)
+    if known is None:
         raise InputError(
-            f"{directory} was trained at {agent.risk.label} alone; a frontier needs an agent of a "
+            f"{directory} was trained at {risk.label} alone; a frontier needs an agent of a "
             "range (mvpi train --risk range:LOW:HIGH), or agents of several risks (mvpi tune)"
         )
     return known
@@ -211,3 +212,58 @@ def _exact_facts(exact: Exact, gamma: float | None) -> dict[str, Any]:
     deviations, means = exact[STEP]
     curve = {"deviations": deviations.tolist(), "means": means.tolist()}
     return {"exact": {"discount": gamma, **curve}}
+
+
+def of_returns(seen: Evaluation) -> Moments:
+    """Mean and deviation of the return."""
+    mean = Estimate(seen.mean, *seen.interval(stats.mean))
+    return Moments(mean, Estimate(seen.deviation, *seen.interval(_deviation)))
+
+
+def of_steps(seen: Evaluation, gamma: float | None = None) -> Moments:
+    """Mean and deviation of the reward of a step; the bootstrap draws whole episodes.
+
+    With `gamma` of a step of the discounted occupancy, as for finite MDPs.
+    """
+    count = len(seen.lengths)
+    drawn = np.random.default_rng(0).integers(count, size=(_RESAMPLES, count))
+    if gamma is None:
+        value, again = _counted_alike(seen, drawn)
+    else:
+        value = _discounted(seen, gamma)
+        again = np.array([_discounted(_redrawn(seen, some), gamma) for some in drawn]).T
+    return Moments(*(Estimate(v, *interval(a)) for v, a in zip(value, again, strict=True)))
+
+
+def _counted_alike(seen: Evaluation, drawn: npt.NDArray[np.int64]) -> tuple[Array, Array]:
+    """Moments of all steps, and of those of the drawn episodes."""
+    centre = seen.reward_mean
+    starts = np.cumsum(seen.lengths) - seen.lengths
+    sums = np.add.reduceat(seen.rewards - centre, starts)
+    squares = np.add.reduceat(np.square(seen.rewards - centre), starts)
+    steps, total, square = (each[drawn].sum(axis=1) for each in (seen.lengths, sums, squares))
+    mean = total / steps
+    deviation = np.sqrt(np.maximum(square / steps - mean**2, 0.0))
+    value = np.array([centre, math.sqrt(seen.reward_variance)])
+    return value, np.stack([centre + mean, deviation])
+
+
+def _redrawn(seen: Evaluation, drawn: npt.NDArray[np.int64]) -> Evaluation:
+    assert seen.terminated is not None  # an evaluation of this package knows
+    parts = np.split(seen.rewards, np.cumsum(seen.lengths)[:-1])
+    return replace(
+        seen,
+        returns=seen.returns[drawn],
+        rewards=np.concatenate([parts[i] for i in drawn]),
+        lengths=seen.lengths[drawn],
+        terminated=seen.terminated[drawn],
+    )
+
+
+def _discounted(seen: Evaluation, gamma: float) -> Array:
+    rewards, weights = seen.occupancy(gamma)
+    return np.array([stats.mean(rewards, weights), math.sqrt(stats.variance(rewards, weights))])
+
+
+def _deviation(values: Array) -> float:
+    return float(values.std())

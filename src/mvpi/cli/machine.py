@@ -136,23 +136,15 @@ def jax_cache() -> dict[str, Any]:
 
 
 def _cache(find: Callable[[], str | None], remedy: str) -> dict[str, Any]:
-    """The directory of a cache that `find` names; if there is none, the remedy."""
+    """The directory that `find` names, and whether it can be written; without one, the remedy."""
+    found, problem = None, f"none: every process compiles; {remedy}"
     try:
-        directory = find()
+        found = find()
     except Exception as error:  # noqa: BLE001 - as above
-        return _no_directory(reason(error))
-    if directory is None:
-        return _no_directory(f"none: every process compiles; {remedy}")
-    return _directory(directory)
-
-
-def _no_directory(problem: str) -> dict[str, Any]:
-    return {"directory": None, "writable": False, "problem": problem}
-
-
-def _directory(path: str) -> dict[str, Any]:
-    """A directory, and whether it, or where it would be made, can be written."""
-    place = Path(path)
+        problem = reason(error)
+    if found is None:
+        return {"directory": None, "writable": False, "problem": problem}
+    place = Path(found)  # or, if it is not there yet, where it would be made
     existing = next(parent for parent in [place, *place.parents] if parent.exists())
     writable = existing.is_dir() and os.access(existing, os.W_OK | os.X_OK)
     return {"directory": str(place), "writable": writable, "problem": None}

@@ -17,7 +17,8 @@ from rich.table import Table
 from rich.text import Text
 
 from mvpi._rounding import Rounding
-from mvpi.cli.display import change, json_label, label_text, number, print_json
+from mvpi._text import change
+from mvpi.cli.display import json_label, label_text, number, print_json
 from mvpi.cli.usage import RiskText
 from mvpi.errors import InputError
 from mvpi.risk import MeanVariance, OfReturn, Risk, parse_risk

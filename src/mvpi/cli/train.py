@@ -22,7 +22,7 @@ from mvpi.cli.progress import watched
 from mvpi.cli.usage import RiskText
 from mvpi.errors import InputError, MissingPackage
 from mvpi.risk import parse_risk
-from mvpi.risk.extended import range_of
+from mvpi.risk.extended import range_of, simplified
 from mvpi.stats import check_count
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class Train(AgentCommand):
             print_json({**agent.config(), "steps": agent.steps, "out": str(out), "last": last})
             return
         console.print(_summary(last), soft_wrap=True)
-        following = "evaluate" if range_of(agent.risk) is None else "frontier"
+        following = "evaluate" if range_of(simplified(agent.risk)) is None else "frontier"
         console.print(f"run directory: {out}\nnext: mvpi {following} {out}", soft_wrap=True)
 
 

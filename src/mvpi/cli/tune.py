@@ -123,13 +123,12 @@ class Tune(AgentCommand):
     ) -> None:
         from mvpi.cli.learned_frontier import choice_facts, point_facts, tables, verdicts
         from mvpi.report.frontier_picture import draw
-        from mvpi.report.risk_choice import RETURN, STEP, Candidates, of_outcomes
+        from mvpi.report.risk_choice import panels_of
 
         if not outcomes:
             return
         names = tuple(_name(risk) for risk in outcomes)
-        of_return, of_step = zip(*map(of_outcomes, outcomes.values()), strict=True)
-        panels = (Candidates(names, of_step, STEP), Candidates(names, of_return, RETURN))
+        panels = panels_of(names, outcomes.values())
         chosen = panels[next(iter(outcomes)).of_return]
         facts = [
             {"risk": risk.text, "seeds": len(found), **point_facts(panels, i)}

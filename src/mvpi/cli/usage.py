@@ -94,15 +94,14 @@ def _line(box: str, where: Place) -> str:
     title, *lines = (line.strip("╭╮╰╯│ ") for line in box.strip().splitlines())
     message = dropwhile(lambda line: not line.strip("─-"), lines)
     first = " ".join(takewhile(lambda line: line.strip("─-"), message)).rstrip(".")
-    parts = [first]
+    mistyped = where.unknown_command is not None or "Unrecognized" in title
+    parts = [first if mistyped else _number_rule(first)]
     if where.unknown_command is not None:
         parts = [f"there is no command {' '.join(['mvpi', *where.path, where.unknown_command])}"]
-    elif "Unrecognized" not in title:
-        return f"{_number_rule(first)}; {_instead(where)}see {where.remedy}"
     meant = where.meant()
     if meant is not None:
         parts.append(f"perhaps you meant {meant}")
-    if where.help.commands:
+    if mistyped and where.help.commands:
         parts.append(f"Available subcommands: {', '.join(where.help.commands)}")
     return "; ".join([*parts, f"see {where.remedy}"])
 
@@ -119,12 +118,6 @@ def _number_rule(message: str) -> str:
         return message
     kind = "whole number such as 100000" if "int" in found[2] else "number"
     return f"{found[1]} must be a {kind}, got {message[found.end() :]}"
-
-
-def _instead(where: Place) -> str:
-    """Of options that are missing: the one that may have been meant for them."""
-    meant = where.meant()
-    return "" if meant is None else f"perhaps you meant {meant}; "
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """Learning from a data set: transitions whose behaviour policy is unknown."""
 
 from mvpi.offline._lstd_dual import policy_dual
-from mvpi.offline._policy_dual import PolicyDual
+from mvpi.offline._residual_error import PolicyDual
 from mvpi.offline.dataset import Batch, Dataset
 from mvpi.offline.density_ratio import (
     CoverageWarning,

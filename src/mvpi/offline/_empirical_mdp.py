@@ -13,7 +13,8 @@ their mean. What the data leave open is settled as follows.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,25 +23,15 @@ from scipy.sparse import csr_array
 from mvpi._types import Array
 from mvpi.errors import InputError
 from mvpi.offline._state_action_chain import several_closed_classes
+from mvpi.offline._state_action_pairs import distinct
 from mvpi.offline.dataset import Dataset
 from mvpi.tabular._matrices import reached_from
 from mvpi.tabular._stored_mdp import Policy
+from mvpi.tabular.masks import some_rows
 from mvpi.tabular.mdp import MDP
-
-Indices = npt.NDArray[np.int64]
 
 _SMALLEST_DISCOUNT = float(np.finfo(np.float64).tiny)
 """In place of 0, which `MDP` does not take: all steps but the first weigh nothing."""
-
-
-class _Outcomes(NamedTuple):
-    """Distinct outcomes of states and actions, in the order of these."""
-
-    state: Indices
-    action: Indices
-    probability: Array
-    reward: Array
-    next_state: Indices
 
 
 class EmpiricalMDP:
@@ -59,12 +50,20 @@ class EmpiricalMDP:
         self._known[data.observations, data.actions] = True
         has_data = np.asarray(self._known.any(axis=1))
         start = _start(data, has_data)
-        outcomes = _counted(data, has_data, start, discount)
-        steps = (outcomes.state, outcomes.next_state)
-        graph = csr_array((outcomes.probability, steps), (len(start), len(start)))
+        s, a, p, r, next_s = _outcomes(data, has_data, start, discount)
+        graph = csr_array((p, (s, next_s)), (len(start), len(start)))
         self._states = reached_from(graph, np.flatnonzero(start))
         self._actions = _actions(self._known, self._states)
-        self.mdp = _mdp(outcomes, self._states, self._actions, discount, start)
+        number = np.zeros(len(start), np.int64)
+        number[self._states] = np.arange(len(self._states))
+        pairs = len(start) * data.n_actions
+        count = np.bincount(s * data.n_actions + a, minlength=pairs)
+        entries = (p, number[next_s], np.append(0, np.cumsum(count)))
+        every = csr_array(entries, (pairs, len(self._states)))
+        wanted = (self._states[:, None] * data.n_actions + self._actions).ravel()
+        rows, rewards = some_rows(every, r, wanted)
+        gamma = max(discount, _SMALLEST_DISCOUNT)
+        self.mdp = MDP.from_rows(rows, rewards, gamma, start[self._states])
         if discount == 1.0 and len(self.mdp.closed_classes) > 1:
             raise several_closed_classes()
 
@@ -90,6 +89,15 @@ class EmpiricalMDP:
         return np.asarray(table)
 
 
+def _actions(known: npt.NDArray[np.bool_], states: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """The actions that the data have in some states, in order; filled up with the first one."""
+    at_the_end = np.eye(1, known.shape[1], dtype=np.bool_)
+    there = np.concatenate([known, at_the_end])[states]
+    width = int(there.sum(axis=1).max())
+    order = np.argsort(~there, axis=1, kind="stable")[:, :width]
+    return np.where(np.take_along_axis(there, order, 1), order, order[:, :1])
+
+
 def _start(data: Dataset, has_data: npt.NDArray[np.bool_]) -> Array:
     """The distribution of the first state; the last entry is for the end of episodes."""
     counts = np.bincount(data.starts.astype(np.int64), minlength=len(has_data)) * has_data
@@ -101,10 +109,13 @@ def _start(data: Dataset, has_data: npt.NDArray[np.bool_]) -> Array:
     return np.append(counts / counts.sum(), 0.0)
 
 
-def _counted(
+def _outcomes(
     data: Dataset, has_data: npt.NDArray[np.bool_], start: Array, discount: float
-) -> _Outcomes:
-    """What followed every state and action; the end of episodes is one more state."""
+) -> Iterator[npt.NDArray[Any]]:
+    """State, action, probability, reward and next state of every outcome, in the order of pairs.
+
+    The end of episodes is one more state.
+    """
     end = len(has_data)
     s, a = data.observations.astype(np.int64), data.actions.astype(np.int64)
     over = data.terminations
@@ -112,12 +123,9 @@ def _counted(
     restarts = np.where(over, discount == 1.0, ~has_data[next_s])
     next_s = np.where(over, end, next_s)
     next_s[restarts] = -1
-    order = np.lexsort((data.rewards, next_s, a, s))
-    columns = [np.asarray(x)[order] for x in (s, a, data.rewards, next_s)]
-    new = _changes(*columns)
-    s, a, r, next_s = (x[new] for x in columns)
-    count = np.diff(np.append(np.flatnonzero(new), len(order)))
-    pair = np.cumsum(_changes(s, a)) - 1
+    one, count = distinct(s, a, next_s, data.rewards)
+    s, a, r, next_s = (np.asarray(x)[one] for x in (s, a, data.rewards, next_s))
+    pair = np.unique(s * (1 + int(a.max())) + a, return_inverse=True)[1]
     p = count / np.bincount(pair, count)[pair]
 
     anew, first = next_s < 0, np.flatnonzero(start)
@@ -130,42 +138,6 @@ def _counted(
         (r, np.repeat(r[anew], len(first)), 0.0),
         (next_s, starts, end),
     )
-    s, a, p, r, next_s = (np.concatenate([x[~anew], y, [last]]) for x, y, last in entries)
-    order = np.lexsort((next_s, a, s))
-    return _Outcomes(s[order], a[order], p[order], r[order], next_s[order])
-
-
-def _changes(*columns: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Which rows differ from the one before; the first one does."""
-    changes = np.ones(len(columns[0]), np.bool_)
-    changes[1:] = np.any([x[1:] != x[:-1] for x in columns], axis=0)
-    return changes
-
-
-def _actions(known: npt.NDArray[np.bool_], states: Indices) -> Indices:
-    """The actions that the data have in some states, in order; filled up with the first one."""
-    at_the_end = np.eye(1, known.shape[1], dtype=np.bool_)
-    there = np.concatenate([known, at_the_end])[states]
-    width = int(there.sum(axis=1).max())
-    order = np.argsort(~there, axis=1, kind="stable")[:, :width]
-    return np.where(np.take_along_axis(there, order, 1), order, order[:, :1])
-
-
-def _mdp(
-    outcomes: _Outcomes, states: Indices, actions: Indices, discount: float, start: Array
-) -> MDP:
-    """The MDP of these states and actions, with the outcomes of every pair as a row."""
-    per_state = 1 + int(outcomes.action.max())
-    pair = outcomes.state * per_state + outcomes.action
-    wanted = (states[:, None] * per_state + actions).ravel()
-    begin, stop = (np.searchsorted(pair, wanted, side) for side in ("left", "right"))
-    indptr = np.append(0, np.cumsum(stop - begin))
-    entry = np.repeat(begin - indptr[:-1], stop - begin) + np.arange(indptr[-1])
-    number = np.zeros(len(start), np.int64)
-    number[states] = np.arange(len(states))
-    matrix = csr_array(
-        (outcomes.probability[entry], number[outcomes.next_state[entry]], indptr),
-        (len(wanted), len(states)),
-    )
-    gamma = max(discount, _SMALLEST_DISCOUNT)
-    return MDP.from_rows(matrix, outcomes.reward[entry], gamma, start[states])
+    columns = [np.concatenate([x[~anew], y, [last]]) for x, y, last in entries]
+    order = np.lexsort((columns[4], columns[1], columns[0]))
+    return (column[order] for column in columns)

@@ -3,7 +3,7 @@
 RiskRange(low, high)       `y` of the policy at each of a few risk aversions, by the estimators
                            of `mvpi.offline._lstd_dual`, made non-increasing and interpolated:
                            the mean of the best policy falls as the risk aversion rises
-OfReturn(risk)             `y` of the policy's returns (`mvpi.offline._return_dual`)
+OfReturn(risk)             `y` of the policy's returns, by the same estimators at last rows
 OfReturn(RiskRange(...))   both
 """
 
@@ -23,8 +23,7 @@ from mvpi.augmenter.monotone_regression import MonotoneFit, non_increasing
 from mvpi.errors import InputError, warn
 from mvpi.offline._episodes import Episodes
 from mvpi.offline._lstd_dual import PolicyDuals
-from mvpi.offline._policy_dual import PolicyDual
-from mvpi.offline._return_dual import ReturnDuals
+from mvpi.offline._residual_error import PolicyDual
 from mvpi.offline.dataset import Dataset
 from mvpi.offline.density_ratio import CoverageWarning
 from mvpi.risk import RISK_AVERSION, Risk
@@ -33,6 +32,58 @@ from mvpi.risk.extended import RiskRange, at, range_of
 POINTS = 7
 """Risk aversions at which `y` is estimated, at equal distances along the range; an odd number, so
 that the middle is one of them."""
+
+
+class ReturnDuals(PolicyDuals):
+    """`y` of the returns of a policy, which acts on observations that end with `G_t`.
+
+    An episode is over at its end, also if a time limit cut it. Then every episode of the policy
+    visits exactly one pair after which it is over, with the return `G_t + r_t`, so that the density
+    ratio of the undiscounted occupancy,
+
+        A   = E[phi (phi - phi')^T]             phi' = 0 at the end of an episode
+        tau = phi^T A^-T E[phi_0]
+
+    taken at the last rows of the episodes in the data, weighs their returns as the policy's own
+    returns are distributed. The dual of the returns weighted by it is `y`, for any measure.
+    Features contain the constant, which makes the weights of the last rows sum to as many as there
+    are episodes.
+
+    The interval holds the error of sampling and what the estimators disagree by, not the error of
+    their features. That grows with the length of episodes: a ratio of many steps is a product of as
+    many ratios, and few episodes of the data are like those of the policy.
+
+    The network of fitted-Q evaluation only makes features: it is trained at the given discount, at
+    most at one that looks as far ahead as episodes are long.
+    """
+
+    def __init__(
+        self, episodes: Episodes, discount: float, *, learning_rate: float, seed: int
+    ) -> None:
+        length = len(episodes.data) / len(episodes.returns)
+        furthest = length / (1.0 + length)
+        super().__init__(
+            episodes.data, min(discount, furthest), learning_rate=learning_rate, seed=seed
+        )
+        self._outcomes, self._ratio_discount = len(episodes.returns), 1.0
+        self._episodes = episodes
+
+    def _returns(
+        self, rows: npt.NDArray[Any], over: npt.NDArray[Any]
+    ) -> tuple[npt.NDArray[Any], Array]:
+        last = np.flatnonzero(over)
+        if not last.size:
+            raise InputError(
+                f"y of the return needs more episodes: of {len(rows)} rows drawn from the data "
+                "none ends one; give y"
+            )
+        number = np.searchsorted(self._episodes.last, rows[last])
+        return last, self._episodes.returns[number]
+
+    def _fitted_q(self, sample: Any) -> tuple[float, None]:
+        """Not of the return: the network values discounted rewards."""
+        del sample
+        return float("nan"), None
 
 
 class ExtendedDuals:

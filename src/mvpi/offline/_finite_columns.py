@@ -19,6 +19,7 @@ import numpy as np
 from mvpi._checks import check_number
 from mvpi.errors import InputError, NoConvergence
 from mvpi.offline._empirical_mdp import EmpiricalMDP
+from mvpi.offline._state_action_pairs import distinct
 from mvpi.offline.dataset import Dataset
 from mvpi.risk import OfReturn, Risk, range_of
 from mvpi.tabular.frontier import Frontier, frontier
@@ -129,17 +130,15 @@ def returns_mdp(data: Dataset, discount: float) -> MDP:
         )
     next_s = np.where(data.terminations, 0, data.next_observations).astype(np.int64)
     over = data.terminations | ~has_data[next_s]
-    rows = np.column_stack([s, a, np.where(over, -1, next_s)])
-    keys = np.column_stack([rows, np.asarray(data.rewards, np.float64)])
-    outcomes, counts = np.unique(keys, axis=0, return_counts=True)
-    s, a, next_s = (outcomes[:, i].astype(np.int64) for i in range(3))
+    next_s = np.where(over, -1, next_s)
+    one, counts = distinct(s, a, next_s, data.rewards)
     starts, times = np.unique(data.starts.astype(np.int64), return_counts=True)
     return MDP.from_outcomes(
-        s.tolist(),
-        a.tolist(),
+        s[one].tolist(),
+        a[one].tolist(),
         counts.astype(np.float64),
-        outcomes[:, 3],
-        [END if n < 0 else n for n in next_s.tolist()],
+        np.asarray(data.rewards[one], np.float64),
+        [END if n < 0 else n for n in next_s[one].tolist()],
         discount=discount,
         start=dict(zip(starts.tolist(), (times / times.sum()).tolist(), strict=True)),
         normalise=True,

@@ -46,12 +46,12 @@ from mvpi._settings import layer_sizes
 from mvpi._types import Array
 from mvpi.errors import Divergence, InputError
 from mvpi.offline._episodes import episode_blocks
-from mvpi.offline._policy_dual import PolicyDual
 from mvpi.offline._residual_error import (
     NORMAL_QUANTILE,
     Estimate,
     Indices,
     Interval,
+    PolicyDual,
     closest_rows,
     ends_of,
     means_of_rows,

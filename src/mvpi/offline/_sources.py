@@ -190,9 +190,12 @@ class _Column:
             if name == "actions" and space.is_bounded():
                 self.facts = {"low": space.low, "high": space.high}
         else:
+            remedy = "gymnasium.wrappers.FlattenObservation"
+            if name == "actions":
+                remedy = "a gymnasium.ActionWrapper with a flat space"
             raise InputError(
                 f"{name} must be a flat Box or Discrete, got {space}; collect the data through "
-                f"{_remedy(name)}, or give the arrays to Dataset(...) yourself"
+                f"{remedy}, or give the arrays to Dataset(...) yourself"
             )
 
     def empty(self, rows: int) -> Anything:
@@ -205,19 +208,13 @@ class _Column:
         return array.astype(self._type) - self._first
 
 
-def _remedy(name: str) -> str:
-    if name == "observations":
-        return "gymnasium.wrappers.FlattenObservation"
-    return "a gymnasium.ActionWrapper with a flat space"
-
-
 def read_run(directory: Path) -> dict[str, Any]:
     """The replay of a TD3 run at its last checkpoint; nothing in the directory is changed."""
-    from mvpi._storage.arrays import read_arrays
+    from mvpi._storage.arrays import UNVERIFIED, read_arrays
     from mvpi._storage.files import read_json
     from mvpi._storage.row_layout import RowLayout
     from mvpi._storage.rows import read_rows
-    from mvpi._storage.run_directory import CHECKPOINT_KIND
+    from mvpi._storage.run_directory import CHECKPOINT_KIND, identity
     from mvpi.agents.policy import Policy
     from mvpi.rollout.spaces import BoxActions
 
@@ -248,7 +245,8 @@ def read_run(directory: Path) -> dict[str, Any]:
         if not isinstance(box, BoxActions):
             raise InputError(f"{directory} is damaged: its policy is none of td3")
         layout = RowLayout(policy.spaces.observations.size, box.size)
-        _check_run(directory, record, path)
+        if record["format"] != UNVERIFIED and record.get("run") != identity(directory):
+            raise InputError(f"{path} is of another run than config.json beside it")
         ring = read_rows(directory, (size, layout.width), count, arrays.get("replay"))
         weakref.finalize(ring, locked.pop_all().close)  # what is mapped must stay as it is
     rows = layout.split(ring[: min(count, size)])
@@ -263,14 +261,6 @@ def read_run(directory: Path) -> dict[str, Any]:
         "low": box.low,
         "high": box.high,
     }
-
-
-def _check_run(directory: Path, record: dict[str, Any], path: Path) -> None:
-    from mvpi._storage.arrays import UNVERIFIED
-    from mvpi._storage.run_directory import identity
-
-    if record["format"] != UNVERIFIED and record.get("run") != identity(directory):
-        raise InputError(f"{path} is of another run than config.json beside it")
 
 
 def _starts(

@@ -359,6 +359,15 @@ class _Basis:
         self.ones: Array = roots.T @ mean if whiten else roots @ (roots.T @ mean)
 
 
+def distinct(*columns: Anything) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """One of each set of equal rows, in the order of the columns, and how many rows equal it."""
+    order = np.lexsort(columns[::-1])
+    new = np.ones(len(order), np.bool_)
+    ordered = (np.asarray(column)[order] for column in columns)
+    new[1:] = np.any([x[1:] != x[:-1] for x in ordered], axis=0)
+    return order[new], np.diff(np.append(np.flatnonzero(new), len(order)))
+
+
 def _checked_features(features: Features, observations: Anything, actions: Anything) -> Array:
     check_function(features, "features")
     try:

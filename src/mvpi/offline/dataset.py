@@ -52,14 +52,7 @@ _LARGEST_REWARD = np.float64(1e150)
 _FARTHEST_FIRST = 10**12
 """How far below 0 the numbers of an environment may begin."""
 
-_COLUMNS = (
-    "observations",
-    "actions",
-    "rewards",
-    "next_observations",
-    "terminations",
-    "starts",
-)
+_COLUMNS = ("observations", "actions", "rewards", "next_observations", "terminations", "starts")
 _FACTS = ("n_states", "n_actions", "first_state", "first_action", "low", "high", "truncations")
 """Optional arguments: facts of the environment, and time limits."""
 
@@ -125,15 +118,11 @@ class Dataset:
     n_actions: int | None
     """How many actions there are; None when actions are vectors."""
     first_state: int
-    """What the environment calls state 0."""
     first_action: int
-    """What the environment calls action 0."""
     low: Anything | None
-    """The smallest action in every dimension; None if it is not known."""
+    """The smallest action in every dimension; None if it is not known. So is `high`."""
     high: Anything | None
-    """The largest action in every dimension; None if it is not known."""
     truncations: Booleans | None
-    """Where time limits cut episodes; None if it is not known."""
 
     def __init__(
         self,

@@ -177,8 +177,7 @@ class DensityRatio:
             batches = self._pairs.drawn(self.rng, acting, count, self.batch_size)
             rate = self._rate(PairBatch(*(x[0] for x in batches))) * (1.0 - fall * done)
             pace = dice.Pace(rate, fall / (1.0 - fall * done))
-            arguments = (batches, pace, self._settings, rules)
-            self.state = dice.update_through(self.state, *arguments)
+            self.state = dice.update_through(self.state, batches, pace, self._settings, rules)
         return self
 
     def ratio(self) -> Array:
@@ -287,8 +286,7 @@ def warn_if_hardly_covered(estimator: DensityRatio, policy: Any) -> None:
     """A `CoverageWarning` if the data lack much of the policy."""
     lack = estimator.lack(policy)
     if lack > _LARGEST_LACK:
-        what = f"the data have no transitions for {lack:.1%} of what the policy does"
-        _warn(what)
+        _warn(f"the data have no transitions for {lack:.1%} of what the policy does")
     warn_if_few(effective_size(estimator.ratio()), len(estimator.data))
 
 

@@ -23,7 +23,6 @@ are given to depends on the data:
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -36,13 +35,12 @@ from mvpi import stats
 from mvpi._checks import check_count, check_number
 from mvpi._types import Array
 from mvpi.offline._episodes import episode_blocks
-from mvpi.offline._state_action_pairs import FinitePairs
+from mvpi.offline._state_action_pairs import FinitePairs, distinct
 from mvpi.offline.dataset import Dataset, check_data
 from mvpi.offline.density_ratio import Method, density_ratio, effective_size, exact_ratio
 from mvpi.offline.fitted_q import fitted_q_mean
 from mvpi.risk import Risk, as_risk
 
-Indices = npt.NDArray[np.int64]
 Interval = tuple[float, float]
 Statistic = Callable[[Array, Array], float]
 """Of rewards and their weights, like those in `mvpi.stats`."""
@@ -63,7 +61,9 @@ class OfflineEvaluation:
     """The mean by fitted-Q evaluation; None at discount 1, where values are infinite sums."""
     confidence: float
     """How often intervals like these hold the true number."""
-    _resamples: _Resamples = field(repr=False)
+    _resamples: _RatioAnew | _RatioKept = field(repr=False)
+    """The same every time they are gone through; rewards are in ascending order there, which makes
+    quantiles fast."""
 
     def __repr__(self) -> str:
         mean, variance = (
@@ -134,9 +134,8 @@ class OfflineEvaluation:
 
     def interval(self, statistic: Statistic) -> Interval:
         """Where the statistic lies for the policy, with probability `confidence`."""
-        rewards = self._resamples.rewards
-        samples = self._resamples
-        return self._middle([statistic(rewards, s.frequency * s.ratio) for s in samples])
+        rewards, drawn = self._resamples.rewards, self._resamples
+        return self._middle([statistic(rewards, s.frequency * s.ratio) for s in drawn])
 
     def _middle(self, values: list[float]) -> Interval:
         tail = 0.5 * (1.0 - self.confidence)
@@ -187,7 +186,7 @@ def evaluate(
     q_mean = None
     if discount < 1.0:
         q_mean = fitted_q_mean(data, policy, discount, steps=steps, seed=seed, **of_values)
-    drawn: _Resamples
+    drawn: _RatioAnew | _RatioKept
     if data.n_states is not None and options.get("features") is None:
         drawn = _RatioAnew(data, policy, discount, resamples, seed)
     else:
@@ -203,17 +202,7 @@ class _Resample(NamedTuple):
     ratio: Array
 
 
-class _Resamples(ABC):
-    """The same resamples every time they are gone through."""
-
-    rewards: Array
-    """In ascending order, which makes quantiles fast."""
-
-    @abstractmethod
-    def __iter__(self) -> Iterator[_Resample]: ...
-
-
-class _RatioAnew(_Resamples):
+class _RatioAnew:
     """Transitions of finite data weighted at random, with the exact ratio of each resample."""
 
     def __init__(
@@ -223,8 +212,9 @@ class _RatioAnew(_Resamples):
         pairs = FinitePairs(data)
         self._batch = pairs.whole(pairs.checked(policy))
         pair_of_row = np.concatenate(list(pairs.rows()))
-        self._kinds, first, self._counts = _kinds(pairs.transitions(), np.asarray(data.rewards))
-        self._pair = pair_of_row[first]
+        transition = pairs.transitions()
+        first, self._counts = distinct(data.rewards, transition)
+        self._kinds, self._pair = transition[first], pair_of_row[first]
         self.rewards = np.asarray(data.rewards, np.float64)[first]
         self._shape = _shape(np.bincount(pair_of_row))[self._pair]
         self._starts = np.unique(data.starts, return_counts=True)[1]
@@ -254,18 +244,15 @@ class _RatioAnew(_Resamples):
         return ratios
 
 
-class _RatioKept(_Resamples):
+class _RatioKept:
     """Episodes weighted at random; every row keeps its ratio."""
 
     def __init__(self, data: Dataset, ratio: Array, resamples: int, seed: int) -> None:
         rewards = np.asarray(data.rewards, np.float64)
         order = np.argsort(rewards, kind="stable")
         self._seed, self._count = seed, resamples
-        self._block, self._ratio, self.rewards = (
-            episode_blocks(data)[order],
-            ratio[order],
-            rewards[order],
-        )
+        self._block, self._ratio = episode_blocks(data)[order], ratio[order]
+        self.rewards = rewards[order]
 
     def __iter__(self) -> Iterator[_Resample]:
         rng = np.random.default_rng([self._seed, 0])
@@ -282,14 +269,3 @@ def _shape(n: npt.ArrayLike) -> Array:
     """
     count = np.asarray(n, np.float64)
     return np.asarray(np.maximum(count - 2.0, 1.0) / count)
-
-
-def _kinds(transition: Indices, rewards: Array) -> tuple[Indices, Indices, Indices]:
-    """Rows with the same transition and reward, in the order of rewards: their transition, the
-    first row, how many."""
-    order = np.lexsort((transition, rewards))
-    new = np.ones(len(order), np.bool_)
-    new[1:] = np.diff(transition[order]) != 0
-    new[1:] |= np.diff(rewards[order]) != 0
-    first = order[new]
-    return transition[first], first, np.diff(np.append(np.flatnonzero(new), len(order)))

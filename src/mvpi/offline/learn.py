@@ -21,7 +21,8 @@ from mvpi._types import Array
 from mvpi.errors import InputError, NoConvergence
 from mvpi.offline.dataset import Dataset, check_data
 from mvpi.offline.density_ratio import DensityRatio, effective_size, warn_if_hardly_covered
-from mvpi.risk import MeanVariance, Risk, as_risk, range_of
+from mvpi.risk import MeanVariance, Risk, as_risk
+from mvpi.risk.extended import simplified
 
 if TYPE_CHECKING:
     from mvpi.tabular.mdp import MDP
@@ -121,8 +122,7 @@ def learn_finite(
     iterations = check_count(iterations, "iterations")
     tolerance = check_number(tolerance, "tolerance", at_least=0.0)
     check_callback(on_iteration, "on_iteration")
-    known = range_of(measure)
-    if measure.of_return or (known is not None and known.low < known.high) or horizon is not None:
+    if simplified(measure).columns or horizon is not None:
         for name, value in (("y", y), ("on_iteration", on_iteration)):
             if value is not None:
                 raise InputError(
@@ -133,7 +133,7 @@ def learn_finite(
 
         options: dict[str, Any] = {"iterations": iterations, "tolerance": tolerance}
         return learn_with_columns(data, measure, discount, horizon=horizon, **options)
-    measure = measure.learnable() if known is not None else measure
+    measure = simplified(measure)
     from mvpi.offline._empirical_mdp import EmpiricalMDP
 
     model = EmpiricalMDP(data, discount)

@@ -22,6 +22,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
+from scipy.special import softmax
 
 from mvpi._checks import check_count, check_number
 from mvpi._types import Array
@@ -94,7 +95,7 @@ class Runs:
     @property
     def policies(self) -> Array:
         """`(runs, S, A)` probabilities."""
-        return softmax(self._logits)
+        return np.asarray(softmax(self._logits, axis=-1))
 
     def iterations(self, count: int) -> Iterator[Array]:
         """`count` iterations, with the policies after each."""
@@ -188,10 +189,3 @@ def _value_steps(
         return q.at[pair].add(rate * error / pair.size), None
 
     return jax.lax.scan(one, q, (pair, reward.astype(jnp.float32), following, live))[0]
-
-
-def softmax(logits: Array) -> Array:
-    """Probabilities along the last axis; `-inf` is never chosen."""
-    likely = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    shares: Array = likely / likely.sum(axis=-1, keepdims=True)
-    return shares

@@ -66,7 +66,12 @@ def relabel(
     Observations, actions, ends, infos and the environment stay as they are. The metadata say under
     "relabelled" what was done.
     """
-    measure = _settled(check_per_step(risk, "relabel"))
+    measure = check_per_step(risk, "relabel")
+    if measure.needs_price:
+        raise InputError(
+            f"{measure} finds its risk aversion while learning, and relabelling does not learn; "
+            "give the risk aversion too"
+        )
     source = opened_minari(dataset)
     if source.storage.FORMAT != "hdf5":
         raise InputError(
@@ -85,15 +90,6 @@ def relabel(
         steps = _copy(source, data / _FILE, measure, y)
         _write_metadata(source, data, new_id, measure, y, steps)
     return opened_minari(new_id)
-
-
-def _settled(risk: Risk) -> Risk:
-    if risk.needs_price:
-        raise InputError(
-            f"{risk} finds its risk aversion while learning, and relabelling does not learn; give "
-            "the risk aversion too"
-        )
-    return risk
 
 
 def _check_free(new_id: str) -> None:
@@ -190,6 +186,7 @@ def _write_metadata(
 @contextmanager
 def _data_of(new_id: str) -> Iterator[Path]:
     """A directory for data that becomes the data set if all goes well, and otherwise vanishes."""
+    from minari.namespace import create_namespace, list_local_namespaces
     from minari.storage import get_dataset_path
 
     hidden: Path = get_dataset_path() / f".{new_id.replace('/', '--')}.part"
@@ -206,18 +203,12 @@ def _data_of(new_id: str) -> Iterator[Path]:
             data.mkdir()
             yield data
             _check_free(new_id)
-            _make_namespace(new_id)
+            namespace, _, _ = new_id.rpartition("/")
+            if namespace and namespace not in list_local_namespaces():
+                create_namespace(namespace)
             hidden.rename(get_dataset_path(new_id))
         except BaseException:
             shutil.rmtree(hidden, ignore_errors=True)
             raise
     finally:
         os.close(descriptor)
-
-
-def _make_namespace(new_id: str) -> None:
-    from minari.namespace import create_namespace, list_local_namespaces
-
-    namespace, _, _ = new_id.rpartition("/")
-    if namespace and namespace not in list_local_namespaces():
-        create_namespace(namespace)

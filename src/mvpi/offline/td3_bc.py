@@ -47,7 +47,7 @@ from mvpi.offline._bc_update import update
 from mvpi.offline._episodes import with_returns
 from mvpi.offline._extended_dual import ExtendedDuals, estimated_frontier
 from mvpi.offline._lstd_dual import PolicyDuals
-from mvpi.offline._policy_dual import PolicyDual
+from mvpi.offline._residual_error import PolicyDual
 from mvpi.offline._state_action_pairs import moments
 from mvpi.offline.dataset import Batch as Rows
 from mvpi.offline.dataset import Dataset, check_data

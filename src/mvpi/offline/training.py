@@ -36,7 +36,8 @@ from mvpi.offline._extended_dual import ExtendedDuals
 from mvpi.offline.dataset import Dataset
 from mvpi.offline.learn import Iteration, check_y, learn_finite
 from mvpi.offline.td3_bc import TD3BC, OnRow, Row
-from mvpi.risk import Risk, range_of, risk_text
+from mvpi.risk import Risk, risk_text
+from mvpi.risk.extended import simplified
 
 
 def learn_in(out: str | Path, learner: TD3BC, updates: int, on_row: OnRow | None = None) -> TD3BC:
@@ -81,7 +82,7 @@ def learn_finite_in(
     out: str | Path, data: Dataset, risk: Risk, discount: float, y: float | None = None
 ) -> Array | None:
     """The policy learned from finite data; None if the directory holds it already."""
-    risk = risk if range_of(risk) is None else risk.learnable()  # a range of one value is that
+    risk = simplified(risk)
     check_y(risk, y)  # nothing is written if that cannot be
     if risk.columns:
         raise InputError(
@@ -99,25 +100,16 @@ def learn_finite_in(
         if policy.exists() and directory.is_finished(None, can_go_back=True):
             return None
         directory.keep_rows(-1, -1, 1)  # none of a run that was killed
-        learned = _learned(directory, data, risk, discount, y)
+        found: list[Iteration] = []
+        learned: Array = learn_finite(data, risk, discount, y=y, on_iteration=found.append)
+        for i, iteration in enumerate(found):
+            if i > 0 or risk.variance_limit is None:  # the uniform policy may exceed a budget
+                directory.add_row(_row(i, iteration))
         write_npz(policy, {"policy": learned})
         directory.finish(None)
         return learned
     finally:
         directory.close()
-
-
-def _learned(
-    directory: RunDirectory, data: Dataset, risk: Risk, discount: float, y: float | None
-) -> Array:
-    """The policy; rows of the metrics are for the uniform policy, which may be no answer to a
-    budget, and for the answer."""
-    found: list[Iteration] = []
-    policy: Array = learn_finite(data, risk, discount, y=y, on_iteration=found.append)
-    for i, iteration in enumerate(found):
-        if i > 0 or risk.variance_limit is None:
-            directory.add_row(_row(i, iteration))
-    return policy
 
 
 def _row(iterations: int, found: Iteration) -> Row:

@@ -199,8 +199,3 @@ class Comparison:
         """The agents no other one dominates, by growing deviation."""
         agents = self.section.judged
         return [agents[i] for i in efficient([self.point(agent) for agent in agents])]
-
-
-def run_point(outcome: Outcome) -> tuple[float, float]:
-    """Deviation and mean of one run."""
-    return outcome.deviation, outcome.mean

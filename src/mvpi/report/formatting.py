@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from mvpi._text import percent_change
 
@@ -41,6 +41,16 @@ def share(value: float, digits: int = 4) -> str:
     """
     del digits
     return f"{value:.1%}"
+
+
+def between(low: float, high: float, text: Callable[[float, int], str] = number) -> str:
+    """An interval, as `text` writes its ends with three digits; empty where it is not known.
+
+    >>> between(1.0, 2.5), between(0.1, 0.2, share), between(math.nan, 1.0)
+    ('1.00 to 2.50', '10.0% to 20.0%', '')
+    """
+    known = not (math.isnan(low) or math.isnan(high))
+    return f"{text(low, 3)} to {text(high, 3)}" if known else ""
 
 
 def change(before: float, after: float) -> str:

@@ -12,6 +12,8 @@ from mvpi.errors import InputError
 from mvpi.experiments.outcome import Outcome
 from mvpi.report.run_reader import AgentId, Run
 from mvpi.risk import Risk, parse_risk
+from mvpi.risk.extended import simplified
+from mvpi.risk.text import exact
 
 AgentKey = tuple[str, str, tuple[tuple[str, str], ...], int | None]
 
@@ -74,7 +76,7 @@ class Section:
     def title(self) -> str:
         if not self.action_noise:
             return self.environment
-        return f"{self.environment}, action noise {_exact(self.action_noise)}"
+        return f"{self.environment}, action noise {exact(self.action_noise)}"
 
     @property
     def judged(self) -> list[AgentRuns]:
@@ -196,13 +198,8 @@ def is_neutral(measure: Risk | None) -> bool:
 
 
 def measure_of(risk: str) -> Risk | None:
-    """The measure a text names; None for one of the user's own."""
+    """The measure a text names (of a range of one value, that one); None for a user's own."""
     try:
-        return parse_risk(risk)
+        return simplified(parse_risk(risk))
     except InputError:
         return None
-
-
-def _exact(value: float) -> str:
-    """All the digits it has, so that two numbers never look the same."""
-    return repr(value).removesuffix(".0")

@@ -16,18 +16,18 @@ import numpy as np
 
 from mvpi._figures import mean_curve
 from mvpi._types import Array
-from mvpi.report.agent_statistics import Comparison, Estimate, run_point
-from mvpi.report.formatting import number, share
+from mvpi.report.agent_statistics import Comparison, Estimate
+from mvpi.report.formatting import between, number, share
 from mvpi.report.grouping import AgentRuns
 from mvpi.report.svg_figures import (
-    MOST_POINTS,
     Style,
     histogram_shares,
     padded,
     reward_limits,
     reward_quantiles,
+    thinned,
 )
-from mvpi.report.training_series import Series, diagnostics, results
+from mvpi.report.training_series import DIAGNOSTICS, Series, results
 
 Figure = dict[str, Any]
 _SYMBOLS = {
@@ -50,7 +50,7 @@ def curves(comparison: Comparison, look: dict[str, Style]) -> Figure | None:
 
 def inside_training(comparison: Comparison, look: dict[str, Style]) -> Figure | None:
     """What training measured of itself: `y`, risk aversion, losses."""
-    return _of_series(comparison, look, diagnostics())
+    return _of_series(comparison, look, DIAGNOSTICS)
 
 
 def returns(comparison: Comparison, look: dict[str, Style]) -> Figure:
@@ -65,33 +65,20 @@ def returns(comparison: Comparison, look: dict[str, Style]) -> Figure:
             f"{number(low)} to {number(high)}: {share(each)} of episodes"
             for low, high, each in zip(edges[:-1], edges[1:], part / part.sum(), strict=True)
         ]
-        data.append(
-            _trace(
-                comparison,
-                agent,
-                type="bar",
-                x=_list(centres),
-                y=_list(0.86 * part / part.max()),
-                base=floor,
-                width=width,
-                marker={"color": style.color, "opacity": 0.55, "line": {"width": 0}},
-                customdata=told,
-                hovertemplate=f"%{{customdata}}{_extra(agent)}",
-            )
-        )
+        bars = {
+            "type": "bar",
+            "x": _list(centres),
+            "y": _list(0.86 * part / part.max()),
+            "base": floor,
+            "width": width,
+            "marker": {"color": style.color, "opacity": 0.55, "line": {"width": 0}},
+            "customdata": told,
+        }
+        data.append(_trace(comparison, agent, bars, "%{customdata}"))
         mean = comparison.estimates[agent.key]["mean"]
-        data.append(
-            _trace(
-                comparison,
-                agent,
-                type="scatter",
-                mode="lines",
-                x=[mean.value, mean.value],
-                y=[floor, floor + 0.93],
-                line={"color": _INK, "width": 1.5},
-                hovertemplate=f"mean {_told(mean)}{_extra(agent)}",
-            )
-        )
+        line = {"color": _INK, "width": 1.5}
+        facts = _lines([mean.value, mean.value], [floor, floor + 0.93], line)
+        data.append(_trace(comparison, agent, facts, f"mean {_told(mean)}"))
     axis = {"range": [0, len(agents)], "showticklabels": False, "showgrid": False}
     layout = _layout("return of an episode", "")
     layout["yaxis"].update(axis)
@@ -107,36 +94,28 @@ def plane(comparison: Comparison, look: dict[str, Style]) -> Figure:
     for agent in agents:
         style, found = look[agent.label], comparison.estimates[agent.key]
         marker = {"color": style.color, "symbol": _SYMBOLS[style.marker]}
-        runs = [run_point(o) for o in agent.outcomes]
         common: dict[str, Any] = {"type": "scatter", "mode": "markers"}
-        if len(runs) > 1:
-            data.append(
-                _trace(
-                    comparison,
-                    agent,
-                    **common,
-                    x=[x for x, _ in runs],
-                    y=[y for _, y in runs],
-                    marker={**marker, "size": 6, "opacity": 0.6},
-                    text=[f"seed {run.seed}" for run in agent.runs],
-                    hovertemplate=f"%{{text}}: mean %{{y:,.4~g}}, std. dev. %{{x:,.4~g}}"
-                    f"{_extra(agent)}",
-                )
-            )
-        deviation, mean = found["deviation"], found["mean"]
-        data.append(
-            _trace(
-                comparison,
-                agent,
+        if len(agent.outcomes) > 1:
+            facts = {
                 **common,
-                x=[deviation.value],
-                y=[mean.value],
-                error_x=_bars(deviation, style),
-                error_y=_bars(mean, style),
-                marker={**marker, "size": 12, "line": {"color": "white", "width": 1}},
-                hovertemplate=f"mean {_told(mean)}<br>std. dev. {_told(deviation)}{_extra(agent)}",
-            )
-        )
+                "x": [outcome.deviation for outcome in agent.outcomes],
+                "y": [outcome.mean for outcome in agent.outcomes],
+                "marker": {**marker, "size": 6, "opacity": 0.6},
+                "text": [f"seed {run.seed}" for run in agent.runs],
+            }
+            told = "%{text}: mean %{y:,.4~g}, std. dev. %{x:,.4~g}"
+            data.append(_trace(comparison, agent, facts, told))
+        deviation, mean = found["deviation"], found["mean"]
+        facts = {
+            **common,
+            "x": [deviation.value],
+            "y": [mean.value],
+            "error_x": _bars(deviation, style),
+            "error_y": _bars(mean, style),
+            "marker": {**marker, "size": 12, "line": {"color": "white", "width": 1}},
+        }
+        told = f"mean {_told(mean)}<br>std. dev. {_told(deviation)}"
+        data.append(_trace(comparison, agent, facts, told))
     layout = _layout("standard deviation of the return", "mean return")
     return {"data": data, "layout": {**layout, "hovermode": "closest"}}
 
@@ -144,20 +123,12 @@ def plane(comparison: Comparison, look: dict[str, Style]) -> Figure:
 def rewards(comparison: Comparison, look: dict[str, Style]) -> Figure:
     """The distribution of the rewards of single steps."""
     agents = comparison.section.judged
-    levels, every = reward_quantiles(agents)
-    data = [
-        _trace(
-            comparison,
-            agent,
-            type="scatter",
-            mode="lines",
-            x=_list(quantiles),
-            y=_list(levels),
-            line=_line(look[agent.label]),
-            hovertemplate=f"%{{y:.0%}} of steps have at most %{{x:,.4~g}}{_extra(agent)}",
-        )
-        for agent, quantiles in zip(agents, every, strict=True)
-    ]
+    levels, every = reward_quantiles([agent.outcomes for agent in agents])
+    told = "%{y:.0%} of steps have at most %{x:,.4~g}"
+    data = []
+    for agent, quantiles in zip(agents, every, strict=True):
+        facts = _lines(_list(quantiles), _list(levels), _line(look[agent.label]))
+        data.append(_trace(comparison, agent, facts, told))
     layout = _layout("reward of a step", "share of steps with at most that")
     layout["xaxis"]["range"] = list(reward_limits(every))
     layout["yaxis"].update(tickformat=".0%", range=[-0.02, 1.02])
@@ -200,46 +171,28 @@ def _series_traces(
 ) -> Iterator[Figure]:
     """The mean over seeds, its band of one standard error, and every seed by itself."""
     runs = [(run.seed, curve) for run in agent.every_run if (curve := series.curve(run))]
-    points = _thinned(mean_curve([curve for _, curve in runs]))
-    if not len(points):
+    steps, mean, error = thinned(mean_curve([curve for _, curve in runs])).T
+    if not len(steps):
         return
-    steps, mean, error = points.T
-    common: dict[str, Any] = {"type": "scatter", "mode": "lines", "series": series.name}
+    told = "%{y:,.4~g}"
     if len(runs) > 1:
-        around = np.concatenate([mean - error, (mean + error)[::-1]])
-        yield _trace(
-            comparison,
-            agent,
-            **common,
-            x=_list(np.concatenate([steps, steps[::-1]])),
-            y=_list(around),
-            fill="toself",
-            fillcolor=_pale(style.color),
-            line={"width": 0},
-            hoverinfo="skip",
-        )
-    yield _trace(
-        comparison,
-        agent,
-        **common,
-        x=_list(steps),
-        y=_list(mean),
-        line=_line(style),
-        hovertemplate=f"%{{y:,.4~g}}{_extra(agent)}",
-    )
-    if len(runs) > 1:
-        for seed, curve in runs:
-            x, y = _thinned(np.array(curve, np.float64)).T
-            yield _trace(
-                comparison,
-                agent,
-                seed=True,
-                **common,
-                x=_list(x),
-                y=_list(y),
-                line={"color": style.color, "width": 0.8},
-                hovertemplate=f"%{{y:,.4~g}}{_extra(agent, f', seed {seed}')}",
-            )
+        band = {
+            "type": "scatter",
+            "mode": "lines",
+            "x": _list(np.concatenate([steps, steps[::-1]])),
+            "y": _list(np.concatenate([mean - error, (mean + error)[::-1]])),
+            "fill": "toself",
+            "fillcolor": _pale(style.color),
+            "line": {"width": 0},
+            "hoverinfo": "skip",
+        }
+        yield _trace(comparison, agent, band, series=series.name)
+    facts = _lines(_list(steps), _list(mean), _line(style))
+    yield _trace(comparison, agent, facts, told, series=series.name)
+    for seed, curve in runs if len(runs) > 1 else ():
+        x, y = thinned(np.array(curve, np.float64)).T
+        facts = _lines(_list(x), _list(y), {"color": style.color, "width": 0.8})
+        yield _trace(comparison, agent, facts, told, series=series.name, seed=seed)
 
 
 def _frontier(comparison: Comparison) -> Figure:
@@ -260,10 +213,25 @@ def _frontier(comparison: Comparison) -> Figure:
 
 
 def _trace(
-    comparison: Comparison, agent: AgentRuns, *, seed: bool = False, series: str = "", **facts: Any
+    comparison: Comparison,
+    agent: AgentRuns,
+    facts: Figure,
+    told: str = "",
+    *,
+    series: str = "",
+    seed: int | None = None,
 ) -> Figure:
-    meta = {"agent": comparison.section.agents.index(agent), "seed": seed, "series": series}
-    return {**facts, "name": html.escape(agent.label), "showlegend": False, "meta": meta}
+    """The facts as a trace of an agent, or of one seed; `told` is what the pointer shows."""
+    name = html.escape(agent.label)
+    beside = name if seed is None else f"{name}, seed {seed}"
+    hover = {"hovertemplate": f"{told}<extra>{beside}</extra>"} if told else {}
+    place = comparison.section.agents.index(agent)
+    meta = {"agent": place, "seed": seed is not None, "series": series}
+    return {**facts, **hover, "name": name, "showlegend": False, "meta": meta}
+
+
+def _lines(x: list[float], y: list[float], line: Figure) -> Figure:
+    return {"type": "scatter", "mode": "lines", "x": x, "y": y, "line": line}
 
 
 def _layout(x: str, y: str) -> Figure:
@@ -280,15 +248,9 @@ def _layout(x: str, y: str) -> Figure:
     }
 
 
-def _extra(agent: AgentRuns, more: str = "") -> str:
-    """The name beside the values under the pointer."""
-    return f"<extra>{html.escape(agent.label + more)}</extra>"
-
-
 def _told(one: Estimate) -> str:
-    if np.isnan(one.low) or np.isnan(one.high):
-        return number(one.value)
-    return f"{number(one.value)} ({number(one.low, 3)} to {number(one.high, 3)})"
+    interval = between(one.low, one.high)
+    return f"{number(one.value)} ({interval})" if interval else number(one.value)
 
 
 def _bars(one: Estimate, style: Style) -> Figure:
@@ -314,12 +276,6 @@ def _line(style: Style) -> Figure:
 def _pale(color: str) -> str:
     red, green, blue = (int(color[i : i + 2], 16) for i in (1, 3, 5))
     return f"rgba({red},{green},{blue},0.18)"
-
-
-def _thinned(points: Array) -> Array:
-    if len(points) <= MOST_POINTS:
-        return points
-    return np.asarray(points[np.linspace(0, len(points) - 1, MOST_POINTS).astype(int)])
 
 
 def _list(values: Array | Sequence[float]) -> list[float]:

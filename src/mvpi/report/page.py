@@ -9,7 +9,6 @@ The same runs make the same bytes: nothing on the page depends on the day or the
 
 from __future__ import annotations
 
-import math
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,15 +18,16 @@ from typing import Any
 from mvpi._version import __version__
 from mvpi.errors import MissingPackage
 from mvpi.report import live_figures
-from mvpi.report.agent_statistics import ZONE, Column, Comparison, Estimate
+from mvpi.report.agent_statistics import ZONE, Column, Comparison
 from mvpi.report.downloads import downloads
-from mvpi.report.formatting import change, listed, number, share
+from mvpi.report.formatting import between, change, listed, number, share
 from mvpi.report.grouping import AgentRuns, Section, sections
 from mvpi.report.range_block import range_facts
 from mvpi.report.run_reader import Run
 from mvpi.report.summary import summary, unlike_baselines
 from mvpi.report.svg_figures import (
     Style,
+    described,
     learning_curves,
     mean_against_deviation,
     return_histograms,
@@ -52,17 +52,6 @@ class _Kind:
     title: str
     caption: str
     of_training: bool = False
-
-
-@dataclass(frozen=True)
-class _Figure:
-    """A figure as the template wants it; `series` are what its live form can show, by name."""
-
-    title: str
-    caption: str
-    svg: Any
-    live: Any
-    series: dict[str, str]
 
 
 _FIGURES = (
@@ -105,26 +94,6 @@ _FIGURES = (
         of_training=True,
     ),
 )
-
-
-@dataclass(frozen=True)
-class _Cell:
-    value: str
-    interval: str
-    change: str
-    best: bool
-
-
-@dataclass(frozen=True)
-class _Row:
-    """An agent in the table; without cells it was not evaluated yet, or along a range."""
-
-    label: str
-    seeds: str
-    waiting: str
-    cells: tuple[_Cell, ...]
-    steps: str
-    along: bool = False
 
 
 def template() -> Any:
@@ -216,8 +185,8 @@ def _facts(comparison: Comparison, look: dict[str, Style], key: str, live: bool)
 
 def _figures(
     comparison: Comparison, look: dict[str, Style], key: str, live: bool
-) -> Iterator[_Figure]:
-    """The figures there are data for, each picture with a sentence for those who do not see it."""
+) -> Iterator[dict[str, Any]]:
+    """The figures there are data for; `series` are what the live form can show, by name."""
     from markupsafe import Markup
 
     section = comparison.section
@@ -228,46 +197,44 @@ def _figures(
         drawn = kind.live(comparison, look) if live else None
         if kind.picture is None and drawn is None:
             continue
-        picture = Markup("")
+        svg: Any = ""
         if kind.picture is not None:
             agents = section.agents if kind.of_training else section.judged
             names = listed([agent.label for agent in agents])
-            sentence = f"{kind.title} on {section.title}: {names}."
-            opening = Markup('<svg role="img" aria-label="{}"').format(sentence)
             svg = kind.picture(comparison, look, f"{key}-{kind.name}")
-            picture = Markup(svg.replace("<svg", opening, 1))
-        text = Markup("" if drawn is None else live_figures.as_json(drawn))
-        series = {} if drawn is None else drawn["layout"].get("meta", {})
-        yield _Figure(kind.title, kind.caption, picture, text, series)
+            svg = described(svg, f"{kind.title} on {section.title}: {names}.")
+        yield {
+            "title": kind.title,
+            "caption": kind.caption,
+            "svg": svg,
+            "live": Markup("" if drawn is None else live_figures.as_json(drawn)),
+            "series": {} if drawn is None else drawn["layout"].get("meta", {}),
+        }
 
 
-def _row(comparison: Comparison, agent: AgentRuns) -> _Row:
-    seeds, waiting = str(len(agent.runs)), str(len(agent.waiting) or "")
-    if agent.along:
-        return _Row(agent.label, str(len(agent.along)), waiting, (), "", along=True)
-    if agent.steps is None:
-        return _Row(agent.label, waiting, "", (), "")
-    found = comparison.estimates[agent.key]
-    base = comparison.section.baseline(agent)
-    theirs = None if base is None else comparison.estimates[base.key]
-    cells = tuple(
-        _cell(
-            column,
-            found[column.name],
-            None if theirs is None else theirs[column.name],
-            agent.key in comparison.best(column),
-        )
-        for column in comparison.columns
-    )
-    return _Row(agent.label, seeds, waiting, cells, f"{agent.steps:,}")
+def _row(comparison: Comparison, agent: AgentRuns) -> dict[str, Any]:
+    """An agent in the table; without cells it was not evaluated yet, or along a range."""
+    judged = bool(agent.runs)
+    return {
+        "label": agent.label,
+        "seeds": len(agent.runs or agent.along or agent.waiting),
+        "waiting": len(agent.waiting) if judged or agent.along else 0,
+        "cells": [_cell(comparison, agent, c) for c in comparison.columns] if judged else [],
+        "steps": f"{agent.steps or 0:,}",
+        "along": bool(agent.along),
+    }
 
 
-def _cell(column: Column, ours: Estimate, base: Estimate | None, best: bool) -> _Cell:
+def _cell(comparison: Comparison, agent: AgentRuns, column: Column) -> dict[str, Any]:
     text = share if column is ZONE else number
-    known = not (math.isnan(ours.low) or math.isnan(ours.high))
-    interval = f"{text(ours.low, 3)} to {text(ours.high, 3)}" if known else ""
-    moved = "" if base is None else change(base.value, ours.value)
-    return _Cell(text(ours.value), interval, moved, best)
+    ours, base = comparison.estimates[agent.key][column.name], comparison.section.baseline(agent)
+    theirs = None if base is None else comparison.estimates[base.key][column.name]
+    return {
+        "value": text(ours.value),
+        "interval": between(ours.low, ours.high, text),
+        "change": "" if theirs is None else change(theirs.value, ours.value),
+        "best": agent.key in comparison.best(column),
+    }
 
 
 def _settings(section: Section) -> dict[str, Any]:

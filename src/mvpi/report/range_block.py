@@ -6,18 +6,17 @@ knee, or the middle of the range, and the table has all places.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from mvpi.report import range_figures
 from mvpi.report.agent_statistics import COLUMNS, Estimate, Estimates, estimates
-from mvpi.report.formatting import counted, number
+from mvpi.report.formatting import between, counted, number
 from mvpi.report.grouping import AgentRuns
 from mvpi.report.range_figures import Places
-from mvpi.report.risk_choice import RETURN, STEP, Candidates, of_outcomes
-from mvpi.report.svg_figures import Style
+from mvpi.report.risk_choice import Candidates, panels_of
+from mvpi.report.svg_figures import Style, described
 from mvpi.risk import parse_risk
 from mvpi.risk.extended import at
 
@@ -48,9 +47,7 @@ def _range_of(agent: AgentRuns) -> _Range:
     alike = [one.outcomes for one in found if one.risk_aversions == lams]
     places = [list(outcomes) for outcomes in zip(*alike, strict=True)]
     risk = parse_risk(agent.risk)
-    names = tuple(f"risk aversion {lam:.3g}" for lam in lams)
-    of_return, of_step = zip(*map(of_outcomes, places), strict=True)
-    panels = (Candidates(names, of_step, STEP), Candidates(names, of_return, RETURN))
+    panels = panels_of([f"risk aversion {lam:.3g}" for lam in lams], places)
     values = []
     for lam, outcomes in zip(lams, places, strict=True):
         one = at(risk, lam)
@@ -88,9 +85,7 @@ def range_facts(agent: AgentRuns, style: Style, key: str) -> dict[str, Any]:
 
 
 def _figures(found: _Range, style: Style, key: str) -> Iterator[tuple[str, str, Any]]:
-    """Title, caption and drawing of each, with a sentence for those who do not see it."""
-    from markupsafe import Markup
-
+    """Title, caption and drawing of each."""
     of, shown = found.chosen.of, found.shown
     drawn = (
         (
@@ -115,9 +110,7 @@ def _figures(found: _Range, style: Style, key: str) -> Iterator[tuple[str, str, 
         ),
     )
     for title, caption, svg in drawn:
-        sentence = f"{title}: {found.label}."
-        opening = Markup('<svg role="img" aria-label="{}"').format(sentence)
-        yield title, caption, Markup(svg.replace("<svg", opening, 1))
+        yield title, caption, described(svg, f"{title}: {found.label}.")
 
 
 def _row(found: _Range, i: int, statistics: Estimates) -> dict[str, Any]:
@@ -138,5 +131,4 @@ def _row(found: _Range, i: int, statistics: Estimates) -> dict[str, Any]:
 
 
 def _cell(one: Estimate) -> tuple[str, str]:
-    known = not (math.isnan(one.low) or math.isnan(one.high))
-    return number(one.value), f"{number(one.low, 3)} to {number(one.high, 3)}" if known else ""
+    return number(one.value), between(one.low, one.high)

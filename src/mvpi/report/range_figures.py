@@ -11,17 +11,21 @@ from typing import Any
 
 import numpy as np
 from matplotlib.artist import Artist
-from matplotlib.axes import Axes
 
-from mvpi._types import Array
 from mvpi.experiments.outcome import Outcome
 from mvpi.report.risk_choice import Candidates
-from mvpi.report.svg_figures import Style, new_figure, padded, svg_text
+from mvpi.report.svg_figures import (
+    Style,
+    distribution,
+    new_figure,
+    padded,
+    reward_limits,
+    reward_quantiles,
+    svg_text,
+)
 
 _BINS = 31
 _LEVELS = 100
-_CUT = 0.01
-"""Share of the steps at either end that the distribution of rewards does not show."""
 _NOW = "#1d2126"
 """Of the place that is shown."""
 _SOFT = "#9aa0a8"
@@ -87,31 +91,17 @@ def along(lams: Sequence[float], panel: Candidates, style: Style, key: str, show
 
 def rewards(places: Places, style: Style, key: str, shown: int) -> str:
     """How many steps had at most a certain reward, at one place at a time."""
-    levels = np.linspace(0.0, 1.0, _LEVELS + 1)
-    every = [_quantiles(outcomes, levels) for outcomes in places]
-    ends = np.quantile(every, [_CUT, 1.0 - _CUT], axis=1)
-    low, high = padded(float(ends[0].min()), float(ends[1].max()), 0.06)
+    levels, every = reward_quantiles(places, _LEVELS)
+    low, high = reward_limits(every)
     with new_figure() as (figure, axes):
-        for quantiles in every:  # all of them, pale: what can be reached
-            _draw_distribution(axes, quantiles, levels, (low, high), color=_SOFT, lw=0.6, alpha=0.5)
-        for i, quantiles in enumerate(every):
-            curve = _draw_distribution(axes, quantiles, levels, (low, high), color=style.color)
-            _mark(i, curve)
+        curves = [distribution(levels, x, (low, high), whole=100.0) for x in every]
+        for curve in curves:  # all of them, pale: what can be reached
+            axes.plot(*curve, color=_SOFT, lw=0.6, alpha=0.5)
+        for i, curve in enumerate(curves):
+            _mark(i, axes.plot(*curve, color=style.color)[0])
         axes.set(xlim=(low, high), ylim=(-2, 102))
         axes.set(xlabel="reward of a step", ylabel="share of steps with at most that, %")
         return _placed(svg_text(figure, key), key, shown)
-
-
-def _quantiles(outcomes: Sequence[Outcome], levels: Array) -> Array:
-    return np.asarray(np.quantile(np.concatenate([o.reward_quantiles for o in outcomes]), levels))
-
-
-def _draw_distribution(
-    axes: Axes, quantiles: Array, levels: Array, ends: tuple[float, float], **style: Any
-) -> Artist:
-    x = [min(ends[0], quantiles[0]), *quantiles, max(ends[1], quantiles[-1])]
-    (line,) = axes.plot(x, 100.0 * np.array([0.0, *levels, 1.0]), **style)
-    return line
 
 
 def _mark(place: int, artist: Artist) -> None:

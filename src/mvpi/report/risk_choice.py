@@ -8,13 +8,13 @@ these ends. Beyond it, on either side, a unit of one is paid for with more of th
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from mvpi._text import percent_change
+from mvpi._text import change
 from mvpi.experiments.outcome import Outcome
 from mvpi.report.agent_statistics import Estimate, efficient, estimates
 
@@ -86,9 +86,9 @@ class Candidates:
 
     def _against_first(self, i: int) -> str:
         before, after = self.moments[0], self.moments[i]
-        spread = _change(before.deviation.value, after.deviation.value)
+        spread = change(before.deviation.value, after.deviation.value)
         return (
-            f"standard deviation {spread}, mean {_change(before.mean.value, after.mean.value)} "
+            f"standard deviation {spread}, mean {change(before.mean.value, after.mean.value)} "
             f"against {self.names[0]}"
         )
 
@@ -126,10 +126,15 @@ def of_outcomes(outcomes: Sequence[Outcome]) -> tuple[Moments, Moments]:
     return Moments(found["mean"], found["deviation"]), steps
 
 
+def panels_of(
+    names: Sequence[str], each: Iterable[Sequence[Outcome]]
+) -> tuple[Candidates, Candidates]:
+    """Policies by the reward of a step and by the return, each with the outcomes of its seeds."""
+    of_return, of_step = zip(*map(of_outcomes, each), strict=True)
+    names = tuple(names)
+    return Candidates(names, of_step, STEP), Candidates(names, of_return, RETURN)
+
+
 def _rounded(value: float) -> float:
     """Ten digits: of two policies that act alike, one must not dominate by a rounding error."""
     return float(f"{value:.10g}")
-
-
-def _change(before: float, after: float) -> str:
-    return percent_change(before, after) or f"{after - before:+.3g}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,11 +25,12 @@ from mvpi.experiments.outcome import Outcome
 from mvpi.experiments.range_outcome import RangeOutcome
 from mvpi.report.run_search import find_runs
 from mvpi.risk import parse_risk
-from mvpi.risk.extended import range_of
+from mvpi.risk.extended import range_of, simplified
 
 _LONGEST_TEXT = 80
 _DUE = "it has no evaluation of its final policy"
 
+Of = Callable[[Row], float | None]
 AgentId = tuple[str, str, tuple[tuple[str, str], ...]]
 
 
@@ -54,9 +55,9 @@ class Run:
     waits_for: str = ""
     along: RangeOutcome | None = None
 
-    def curve(self, name: str = "return_mean") -> list[tuple[int, float]]:
-        """Steps and values of a column of `metrics`, where it has one."""
-        cells = ((row["steps"], row.get(name)) for row in self.metrics)
+    def curve(self, of: Of = lambda row: row.get("return_mean")) -> list[tuple[int, float]]:
+        """Steps and values of a quantity of `metrics`, the mean return, where there is one."""
+        cells = ((row["steps"], of(row)) for row in self.metrics)
         return [(int(steps), value) for steps, value in cells if steps is not None is not value]
 
     @property
@@ -73,10 +74,9 @@ class Run:
     def has_range(self) -> bool:
         """Whether it was trained for more than one risk aversion."""
         try:
-            known = range_of(parse_risk(self.risk))
+            return range_of(simplified(parse_risk(self.risk))) is not None
         except InputError:  # a measure of the user's own
             return False
-        return known is not None and known.low < known.high
 
     def with_episodes(self, found: Outcome | RangeOutcome) -> Run:
         """The same run with its final episodes."""

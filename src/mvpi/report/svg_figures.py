@@ -21,7 +21,8 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from mvpi._figures import mean_curve, thousands
 from mvpi._types import Array
-from mvpi.report.agent_statistics import Comparison, run_point
+from mvpi.experiments.outcome import Outcome
+from mvpi.report.agent_statistics import Comparison
 from mvpi.report.grouping import AgentRuns
 
 _SIZE = (4.2, 3.0)
@@ -80,9 +81,15 @@ class Style:
         return _MARKERS[self.marker]
 
     @property
-    def line(self) -> tuple[float, tuple[float, ...] | None]:
-        """As matplotlib wants dashes."""
-        return 0.0, self.dashes or None
+    def curve(self) -> dict[str, Any]:
+        """As matplotlib wants a line with markers; `markevery` says where these are."""
+        return {
+            "color": self.color,
+            "linestyle": (0.0, self.dashes or None),
+            "marker": self.marker,
+            "markeredgecolor": "white",
+            "markeredgewidth": 0.6,
+        }
 
 
 def styles(labels: Iterable[str]) -> dict[str, Style]:
@@ -101,24 +108,12 @@ def learning_curves(comparison: Comparison, look: dict[str, Style], key: str) ->
     """Mean return against steps: the mean over seeds, and a band of one standard error."""
     with new_figure() as (figure, axes):
         for agent in comparison.section.agents:
-            points = mean_curve([run.curve() for run in agent.every_run])
-            if not len(points):
+            steps, mean, error = thinned(mean_curve([run.curve() for run in agent.every_run])).T
+            if not len(steps):
                 continue
-            if len(points) > MOST_POINTS:
-                points = points[np.linspace(0, len(points) - 1, MOST_POINTS).astype(int)]
-            steps, mean, error = points.T
             style = look[agent.label]
             every = max(1, len(steps) // 6)
-            axes.plot(
-                steps,
-                mean,
-                color=style.color,
-                linestyle=style.line,
-                marker=style.marker,
-                markevery=(every - 1, every),
-                markeredgecolor="white",
-                markeredgewidth=0.6,
-            )
+            axes.plot(steps, mean, markevery=(every - 1, every), **style.curve)
             if len(agent.every_run) > 1:
                 low, high = mean - error, mean + error
                 axes.fill_between(steps, low, high, color=style.color, alpha=0.18, linewidth=0)
@@ -162,7 +157,7 @@ def mean_against_deviation(comparison: Comparison, look: dict[str, Style], key: 
     """A small point for every run, a big one for every agent, and the efficient frontier."""
     agents = comparison.section.judged
     points = np.array([comparison.point(agent) for agent in agents])
-    single = [np.array([run_point(o) for o in agent.outcomes]) for agent in agents]
+    single = [np.array([(o.deviation, o.mean) for o in agent.outcomes]) for agent in agents]
     everything = np.concatenate([points, *single])
     (left, right), (low, high) = (
         padded(float(x.min()), float(x.max()), 0.09) for x in everything.T
@@ -202,20 +197,14 @@ def mean_against_deviation(comparison: Comparison, look: dict[str, Style], key: 
 def reward_distributions(comparison: Comparison, look: dict[str, Style], key: str) -> str:
     """How many steps had at most a certain reward; all runs of an agent count the same."""
     agents = comparison.section.judged
-    levels, every = reward_quantiles(agents)
+    levels, every = reward_quantiles([agent.outcomes for agent in agents])
     low, high = reward_limits(every)
     with new_figure() as (figure, axes):
         for agent, rewards in zip(agents, every, strict=True):
-            style = look[agent.label]
             axes.plot(
-                [min(low, rewards[0]), *rewards, max(high, rewards[-1])],
-                [0.0, *levels, 1.0],
-                color=style.color,
-                linestyle=style.line,
-                marker=style.marker,
+                *distribution(levels, rewards, (low, high)),
                 markevery=[int(0.25 * MOST_POINTS), int(0.75 * MOST_POINTS)],
-                markeredgecolor="white",
-                markeredgewidth=0.6,
+                **look[agent.label].curve,
             )
         axes.set(xlim=(low, high), ylim=(-0.02, 1.02))
         axes.set(xlabel="reward of a step", ylabel="share of steps with at most that")
@@ -235,10 +224,12 @@ def histogram_shares(agents: Sequence[AgentRuns]) -> tuple[Array, list[Array]]:
     return edges, shares
 
 
-def reward_quantiles(agents: Sequence[AgentRuns]) -> tuple[Array, list[Array]]:
-    """Levels, and the quantiles of every agent's rewards of single steps; runs count alike."""
-    levels = np.linspace(0.0, 1.0, MOST_POINTS + 1)
-    every = [np.concatenate([o.reward_quantiles for o in agent.outcomes]) for agent in agents]
+def reward_quantiles(
+    each: Sequence[Sequence[Outcome]], count: int = MOST_POINTS
+) -> tuple[Array, list[Array]]:
+    """Levels, and the quantiles of rewards of single steps for each agent; runs count alike."""
+    levels = np.linspace(0.0, 1.0, count + 1)
+    every = [np.concatenate([o.reward_quantiles for o in outcomes]) for outcomes in each]
     return levels, [np.asarray(np.quantile(x, levels)) for x in every]
 
 
@@ -246,6 +237,21 @@ def reward_limits(every: Sequence[Array]) -> tuple[float, float]:
     """Limits of an axis for quantiles: the outermost at either end are cut."""
     ends = np.quantile(every, [_CUT, 1 - _CUT], axis=1)
     return padded(float(ends[0].min()), float(ends[1].max()), 0.06)
+
+
+def distribution(
+    levels: Array, quantiles: Array, ends: tuple[float, float], whole: float = 1.0
+) -> tuple[list[float], list[float]]:
+    """A distribution function between the ends of an axis: its arguments and its values."""
+    x = [min(ends[0], quantiles[0]), *quantiles, max(ends[1], quantiles[-1])]
+    return x, [0.0, *(whole * levels), whole]
+
+
+def thinned(points: Array) -> Array:
+    """Some of many rows: more could not be told apart."""
+    if len(points) <= MOST_POINTS:
+        return points
+    return np.asarray(points[np.linspace(0, len(points) - 1, MOST_POINTS).astype(int)])
 
 
 @contextmanager
@@ -282,6 +288,14 @@ def svg_text(figure: Figure, key: str) -> str:
     text = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", text, count=1)
     text = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", text, count=1)
     return re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{key}-", text)
+
+
+def described(svg: str, sentence: str) -> Any:
+    """The figure with a sentence for those who do not see it, as markup for the template."""
+    from markupsafe import Markup
+
+    opening = Markup('<svg role="img" aria-label="{}"').format(sentence)
+    return Markup(svg.replace("<svg", opening, 1))
 
 
 def padded(low: float, high: float, share: float) -> tuple[float, float]:

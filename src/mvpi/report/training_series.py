@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from mvpi._storage.metrics import Row
 from mvpi.report.objectives import Objective
-from mvpi.report.run_reader import Run
-
-Of = Callable[[Row], float | None]
+from mvpi.report.run_reader import Of, Run
 
 
 @dataclass(frozen=True)
@@ -23,8 +21,21 @@ class Series:
 
     def curve(self, run: Run) -> list[tuple[int, float]]:
         """Steps and values of one run."""
-        found = ((row["steps"], self.of(row)) for row in run.metrics)
-        return [(int(steps), value) for steps, value in found if steps is not None is not value]
+        return run.curve(self.of)
+
+
+def _column(name: str, title: str) -> Series:
+    return Series(name, title, lambda row: row.get(name))
+
+
+DIAGNOSTICS = (
+    _column("y", "y, the dual variable"),
+    _column("risk_aversion", "risk aversion"),
+    _column("critic_loss", "loss of the critic"),
+    _column("actor_loss", "loss of the actor"),
+    _column("steps_per_second", "steps per second"),
+)
+"""What training measured of itself."""
 
 
 def results(objectives: Iterable[Objective]) -> list[Series]:
@@ -41,24 +52,6 @@ def results(objectives: Iterable[Objective]) -> list[Series]:
         _column("reward_mean", "mean reward of a step"),
         Series("reward_deviation", "std. dev. of rewards of a step", _root("reward_variance")),
     ]
-
-
-DIAGNOSTICS = (
-    ("y", "y, the dual variable"),
-    ("risk_aversion", "risk aversion"),
-    ("critic_loss", "loss of the critic"),
-    ("actor_loss", "loss of the actor"),
-    ("steps_per_second", "steps per second"),
-)
-
-
-def diagnostics() -> list[Series]:
-    """What training measured of itself."""
-    return [_column(name, title) for name, title in DIAGNOSTICS]
-
-
-def _column(name: str, title: str) -> Series:
-    return Series(name, title, lambda row: row.get(name))
 
 
 def _root(name: str) -> Of:

@@ -273,6 +273,12 @@ def at(risk: Risk, risk_aversion: float) -> Risk:
     return OfReturn(one) if risk.of_return else one
 
 
+def simplified(risk: Risk) -> Risk:
+    """A range of one value as the measure at that value; any other measure as it is."""
+    known = range_of(risk)
+    return at(risk, known.low) if known is not None and known.low == known.high else risk
+
+
 def check_per_step(risk: Risk | float, what: str) -> Risk:
     """The measure, or an `InputError` if it sees columns, which `what` has no place for."""
     measure = as_risk(risk)
