@@ -334,6 +334,20 @@ def _image(blocks, indptr, indices, weights, factor, x, image):
             image[s] = x[s] - factor * y
 
 
+def _dot(blocks, x, y):
+    """The inner product of `x` and `y`, summed in double precision."""
+    parts = np.empty(len(blocks) - 1)
+    for block in prange(len(blocks) - 1):
+        total = 0.0
+        for s in range(blocks[block], blocks[block + 1]):
+            total += np.float64(x[s]) * y[s]
+        parts[block] = total
+    whole = 0.0
+    for part in parts:  # not `parts.sum()`, whose order would depend on the number of threads
+        whole += part
+    return whole
+
+
 backup = CompiledRows(_backup)
 gather = Compiled(_gather)
 propagate = CompiledRows(_propagate)
@@ -341,3 +355,4 @@ weigh = Compiled(_weigh)
 split = Compiled(_split)
 bicgstab = CompiledRows(_bicgstab)
 image = CompiledRows(_image)
+dot = Compiled(_dot)

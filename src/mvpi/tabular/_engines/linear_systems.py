@@ -164,11 +164,11 @@ class SweepKrylov(_Krylov):
         divergent = 1e4 * largest
         passes = 0
         while passes < limit and target < largest < divergent:
-            previous, rho = rho, _dot(shadow_residual, r)
+            previous, rho = rho, sweeps.dot(shadow_residual, r)
             direction = r + (rho / previous * (alpha / omega)) * (direction - omega * image)
             y = sweeps.solution(direction)
             image = sweeps.image(y)
-            slope = _dot(shadow_residual, image)
+            slope = sweeps.dot(shadow_residual, image)
             if rho == 0.0 or slope == 0.0:
                 break
             alpha = rho / slope
@@ -180,8 +180,8 @@ class SweepKrylov(_Krylov):
                 break
             y = sweeps.solution(r)
             second = sweeps.image(y)
-            norm = _dot(second, second)
-            omega = _dot(second, r) / norm if norm > 0.0 else 0.0
+            norm = sweeps.dot(second, second)
+            omega = sweeps.dot(second, r) / norm if norm > 0.0 else 0.0
             x += omega * y
             r -= omega * second
             passes += 1
@@ -220,11 +220,6 @@ class GaussSeidelKrylov(_Krylov):
 
 
 System = Banded | _Krylov
-
-
-def _dot(x: Array, y: Array) -> float:
-    """`x y`, summed in double precision, the same on any number of threads."""
-    return float((x * y).sum(dtype=np.float64))
 
 
 def _signs(n: int) -> Array:

@@ -69,27 +69,64 @@ def sweep(bounds, window, indptr, indices, weights, rewards, values):
 
 
 @njit(cache=True, **OPTIONS)
-def distances(starts, before, actions, ends):
+def by_level(levels):
+    """States by level: their order, the position of each in it, and where every level begins."""
+    n = len(levels)
+    count = levels.max() + 1
+    bounds = np.zeros(count + 1, np.int64)
+    for level in levels:
+        bounds[level + 1] += 1
+    for level in range(count):
+        bounds[level + 1] += bounds[level]
+    order, position = np.empty(n, np.int64), np.empty(n, np.int64)
+    free = bounds.copy()
+    for s in range(n):
+        at = free[levels[s]]
+        free[levels[s]] += 1
+        order[at] = s
+        position[s] = at
+    return order, position, bounds
+
+
+@njit(cache=True, **OPTIONS)
+def distances(indptr, indices, actions, ends):
     """The smallest number of moves from each state to one of `ends`; one more than all others
-    where none is reachable. The pairs that lead to state `j` are `before[starts[j]:starts[j + 1]]`.
+    where none is reachable.
     """
-    n = len(starts) - 1
+    n = (len(indptr) - 1) // actions
+    starts = np.zeros(n + 1, np.int64)
+    for j in indices:
+        starts[j + 1] += 1
+    for j in range(n):
+        starts[j + 1] += starts[j]
+    before = np.empty(len(indices), indices.dtype)
+    free = starts.copy()
+    for s in range(n):
+        for k in range(indptr[s * actions], indptr[(s + 1) * actions]):
+            j = indices[k]
+            before[free[j]] = s
+            free[j] += 1
     found = np.full(n, -1, np.int64)
     queue = np.empty(n, np.int64)
-    last = len(ends)
-    found[ends] = 0
-    queue[:last] = ends
+    last = 0
+    for s in ends:
+        found[s] = 0
+        queue[last] = s
+        last += 1
     first = 0
     while first < last:
         j = queue[first]
         first += 1
         for k in range(starts[j], starts[j + 1]):
-            s = np.int64(before[k]) // actions
+            s = before[k]
             if found[s] < 0:
                 found[s] = found[j] + 1
                 queue[last] = s
                 last += 1
-    found[found < 0] = found.max() + 1
+    beyond = found.max() + 1
+    for s in range(n):
+        if found[s] < 0:
+            found[s] = beyond
     return found
 
 

@@ -46,12 +46,7 @@ class Sweeps:
     ):
         states = table.shape[1]
         actions = table.shape[0] // states
-        counts = np.bincount(levels)
-        # numpy sorts small whole numbers in linear time.
-        self._order = np.argsort(levels.astype(np.min_scalar_type(len(counts))), kind="stable")
-        self._position = np.empty_like(self._order)
-        self._position[self._order] = np.arange(states)
-        self._bounds = np.concatenate([[0], np.cumsum(counts)])
+        self._order, self._position, self._bounds = sweep_kernels.by_level(levels)
         lengths = np.diff(table.indptr).reshape(states, actions)[self._order]
         indptr = np.zeros(states * actions + 1, table.indptr.dtype)
         np.cumsum(lengths, out=indptr[1:])
@@ -100,13 +95,15 @@ class Sweeps:
         kernels.image(self._blocks, *self._table, x.dtype.type(1.0), x, image)
         return image
 
+    def dot(self, x: Array, y: Array) -> float:
+        """`x y`, in double precision and the same on any number of threads."""
+        return float(kernels.dot(self._blocks, x, y))
+
 
 def distances(table: csr_array, ends: npt.NDArray[np.int64]) -> Levels:
     """The distance from each state to one of `ends`, by any actions; unreachable ones come last."""
-    marks = np.empty(table.nnz, np.int8)  # only the pattern matters
-    by_column = csr_array((marks, table.indices, table.indptr), table.shape).tocsc()
-    starts, before = kernels.unsigned(by_column.indptr), kernels.unsigned(by_column.indices)
-    found: Levels = sweep_kernels.distances(starts, before, table.shape[0] // table.shape[1], ends)
+    indptr, indices = kernels.unsigned(table.indptr), kernels.unsigned(table.indices)
+    found: Levels = sweep_kernels.distances(indptr, indices, table.shape[0] // table.shape[1], ends)
     return found
 
 
