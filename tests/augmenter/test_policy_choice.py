@@ -84,6 +84,14 @@ def test_too_little_measured_changes_nothing() -> None:
     assert best_of_range(RANGE, 0.4, single) == 0.4
 
 
+def test_two_policies_are_enough() -> None:
+    rng = np.random.default_rng(0)
+    gamble, sure = 1.3 + rng.standard_normal((9, 300)), np.ones((9, 300))
+    measured = np.array(rows(0.0, gamble) + rows(1.0, sure))
+    assert best_of_range(RANGE, 1.0, measured) == 1.0
+    assert best_of_range(RANGE, 0.0, measured) == 0.0
+
+
 @pytest.mark.parametrize("of_return", [False, True])
 def test_a_stream_of_rewards_tells_which_policy_to_use(of_return: bool) -> None:
     """The risky policy was acted below 0.8; at 0.6 the calm one is better."""

@@ -15,6 +15,7 @@ from helpers.commands import mistaken
 
 import mvpi
 from mvpi import cli
+from mvpi.agents.learned_frontier import learned_frontier
 
 PPO = ("--n-steps", "32", "--batch-size", "16")
 TD3 = ("--learning-starts", "50", "--batch-size", "16", "--buffer-size", "500")
@@ -86,8 +87,13 @@ def test_metrics_of_the_return_hold_the_value_of_the_returns(tmp_path: Path) -> 
         assert float(row["value"]) == pytest.approx(mean - 0.5 * variance, rel=1e-9)
 
 
-def test_metrics_of_a_range_hold_values_of_its_frontier(of_range: Path) -> None:
-    found = mvpi.load(of_range).frontier()
+def test_metrics_of_a_range_hold_values_of_what_evaluations_saw(of_range: Path) -> None:
+    """The frontier in the file is of the final policy; that of the evaluations is in memory."""
+    sizes = {"n_steps": 32, "batch_size": 16, "hidden": (8,)}
+    seldom = {"evaluation_every": 64, "evaluation_episodes": 4}
+    known = mvpi.RiskRange(0.0, 2.0)
+    agent = mvpi.PPO("mvpi/FourState-v0", known, **sizes, **seldom).learn(128)
+    found = learned_frontier(known, agent._learner.measured, of_return=False)
     values = found.means - found.risk_aversions * found.variances
     last = rows(of_range)[-1]
     assert float(last["value_low"]) == pytest.approx(values[0])
