@@ -74,8 +74,8 @@ def _objectives(
 
 def _with_neighbours(values: Array) -> Array:
     """Every entry plus those beside it."""
-    around = np.concatenate([[0.0], values, [0.0]])
-    return around[:-2] + values + around[2:]
+    around = np.pad(values, 1)
+    return np.asarray(around[:-2] + values + around[2:], np.float64)
 
 
 def _t_quantile(probability: float, freedom: Array) -> Array:

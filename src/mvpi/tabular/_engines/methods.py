@@ -12,12 +12,9 @@ from typing import Literal, get_args
 from mvpi.errors import InputError
 from mvpi.tabular._engines.linear_systems import Evaluation, has_few_successors
 from mvpi.tabular._engines.local_policy_iteration import LocalPolicyIteration, is_banded
+from mvpi.tabular._engines.modified_policy_iteration import ModifiedPolicyIteration
 from mvpi.tabular._engines.ordered_sweeps import OrderedSweeps
-from mvpi.tabular._engines.policy_iteration import (
-    AveragePolicyIteration,
-    ModifiedPolicyIteration,
-    PolicyIteration,
-)
+from mvpi.tabular._engines.policy_iteration import AveragePolicyIteration, PolicyIteration
 from mvpi.tabular._engines.strategy import Strategy
 from mvpi.tabular.chain import DIRECT_UP_TO
 from mvpi.tabular.mdp import MDP

@@ -20,11 +20,11 @@ from scipy.sparse.csgraph import breadth_first_order
 from mvpi._types import Array
 from mvpi.errors import InputError
 from mvpi.tabular._engines.backups import Actions
-from mvpi.tabular._engines.linear_systems import Evaluation, has_few_successors
+from mvpi.tabular._engines.linear_systems import Evaluation
 from mvpi.tabular._engines.ordered_sweeps import REDUCTION, sweep_along_policy
 from mvpi.tabular._engines.strategy import Iterate
 from mvpi.tabular._matrices import NotUnichain, closed_classes, reached_from, with_sorted_indices
-from mvpi.tabular.chain import DIRECT_UP_TO, Chain
+from mvpi.tabular.chain import Chain
 from mvpi.tabular.mdp import MDP
 
 PATIENCE = 25
@@ -32,8 +32,6 @@ PATIENCE = 25
 _FIRST_LIMIT = 25
 """Preconditioner applications for one evaluation; doubled each time that they do not suffice."""
 _VALUE_ITERATIONS = 100
-_COARSE = 0.3
-"""Span of the terms at which fixed-point steps end, as a share of the residual."""
 _EPS = float(np.finfo(np.float64).eps)
 
 
@@ -92,39 +90,6 @@ class AveragePolicyIteration(PolicyIteration):
         for _ in range(_VALUE_ITERATIONS):
             iterate.values += 0.5 * iterate.residual
             iterate.back_up()
-
-
-class ModifiedPolicyIteration:
-    """Evaluation by fixed-point steps (Puterman, section 6.5).
-
-        v  <-  v + sum_{k <= m} (g P_pi)^k (T v - v),      pi greedy for v
-
-    Used first wherever transitions are not banded: chains that mix fast, and dense ones. The order
-    `m` is adaptive: steps end when their terms span a third of the residual (a hundredth where
-    states have few successors), and go on while terms shrink very fast. Where that takes too many
-    steps, the next strategy is used.
-    """
-
-    def __init__(self) -> None:
-        self._mixes_fast = True
-
-    def improve(self, iterate: Iterate) -> bool:
-        if not self._mixes_fast:
-            return False
-        mdp, target = iterate.mdp, iterate.target
-        coarse = iterate.changed > 0 and not has_few_successors(mdp.transitions)
-        if coarse:
-            target = max(target, _COARSE * iterate.span)
-        try:
-            small = mdp.n_states <= DIRECT_UP_TO
-            evaluation: Evaluation = "krylov" if small else "auto"
-            chain = iterate.chain or chain_of(mdp, iterate.policy, evaluation)
-        except NotUnichain:
-            return False
-        correction = chain.value_correction(iterate.residual, target, limit=0, beyond=coarse)
-        iterate.values += correction
-        iterate.chain, self._mixes_fast = chain, not chain.mixes_slowly
-        return True
 
 
 def chain_of(mdp: MDP, policy: Actions, evaluation: Evaluation) -> Chain:
