@@ -7,7 +7,7 @@ and no class of SB3 is changed.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any
 
@@ -27,28 +27,31 @@ CUT = "TimeLimit.truncated"
 
 
 class EpisodeClock:
-    """How many steps the current episode of each environment has had."""
+    """How many steps the current episode of each environment has had.
 
-    def __init__(self, times: npt.NDArray[np.int64] | None = None) -> None:
-        self._time = np.zeros(0, np.int64) if times is None else times
+    A list of them: of the few environments that there are, it is cheaper than an array.
+    """
+
+    def __init__(self, times: Iterable[int] = ()) -> None:
+        self._time = [int(time) for time in times]
 
     @property
-    def times(self) -> npt.NDArray[np.int64]:
+    def times(self) -> list[int]:
         """Of each environment; none before the first step."""
-        return self._time
+        return list(self._time)
 
     def reset(self) -> None:
         """All of them begin anew."""
-        self._time = np.zeros(0, np.int64)
+        self._time = []
 
-    def step(self, dones: Any) -> npt.NDArray[np.int64]:
+    def step(self, dones: Any) -> list[int]:
         """The times of a step of all environments, after which those that are done begin anew."""
-        done = np.asarray(dones, np.bool_)
-        if self._time.shape != done.shape:
-            self._time = np.zeros(done.shape, np.int64)
-        now = self._time
-        self._time = np.where(done, 0, now + 1)
+        now = self._time if len(self._time) == len(dones) else [0] * len(dones)
+        self._time = [0 if done else time + 1 for time, done in zip(now, dones, strict=True)]
         return now
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._time = [int(time) for time in state["_time"]]  # version 0.1 had an array
 
 
 class Augmenting:
@@ -196,15 +199,12 @@ def refuse_sums_of_columns(buffer: Any, risk: Any) -> None:
         )
 
 
-def terminated(dones: Any, infos: Any) -> npt.NDArray[np.bool_]:
+def terminated(dones: Any, infos: Any) -> list[bool]:
     """Which environments are done other than by a time limit.
 
     Only infos of those that are done are read: some environments have none for the others.
     """
-    ended = np.array(dones, np.bool_)
-    for i in np.flatnonzero(ended):
-        ended[i] = not infos[i].get(CUT, False)
-    return ended
+    return [bool(done) and not infos[i].get(CUT, False) for i, done in enumerate(dones)]
 
 
 def recent(buffer: Any, count: int, columns: Any) -> Observed:
