@@ -113,6 +113,7 @@ class Plug(ABC):
         if new:
             self._env, self._normalize = env, normalize
             self._clock.reset()
+            self.augmenter._advice.huber_loss = has_huber_loss(model)
         self._adopt_buffer(model)
         install(model, self)
 
@@ -148,7 +149,9 @@ class Plug(ABC):
 
     def change_risk(self, risk: Risk | float) -> None:
         """Go on with another risk, on the same recent rewards."""
-        self.augmenter = augmenter_from(augmenter_record(self.augmenter), risk)
+        before = self.augmenter
+        self.augmenter = augmenter_from(augmenter_record(before), risk)
+        self.augmenter._advice.huber_loss = before._advice.huber_loss
         self.columns = Columns(self.augmenter.risk, self.columns.return_scale)
 
     def _restore(self, record: dict[str, Any]) -> None:
@@ -366,6 +369,15 @@ class RewardRecorder(VecEnvWrapper):
             self.terminated.append(terminated(dones, infos))
             self.dones.append(np.array(dones, np.bool_))
         return step
+
+
+def has_huber_loss(model: Any) -> bool:
+    """Whether it learns by the `train` of DQN, in Stable-Baselines3 or SBX.
+
+    The quantiles of QR-DQN and TQC have such a loss, too, but their mean is nearly that of rewards.
+    """
+    learns: str = type(model).train.__qualname__
+    return learns == "DQN.train"
 
 
 @cache
