@@ -164,7 +164,7 @@ class Augmenter:
 
     def _measured(self) -> float:
         if self._extended is None:
-            if not self.ready:
+            if self._window.count == 0:
                 raise InputError("y is measured on rewards, and none was observed yet")
             return self.risk.dual(*self._window.distribution())
         if range_of(self.risk) is not None:
@@ -280,16 +280,22 @@ class Augmenter:
         A measure with `columns` needs those of the rewards, which may differ from those that they
         were earned with: a risk aversion can be drawn anew.
         """
-        if self._extended is None:
-            if columns is not None:
-                raise InputError(f"{self.risk} sees no columns: leave them out")
-            return _augmented(self.risk, rewards, self.y)
-        r = finite_array(rewards, "rewards")
-        raw = self._seen(columns, r.shape)
-        seen = Columns(self.risk).named(raw)
+        y = self.y if self._extended is None else None
+        return _finite(self._augment_unchecked(rewards, columns), self.risk, y)
+
+    def _augment_unchecked(
+        self, rewards: npt.ArrayLike, columns: npt.ArrayLike | None = None
+    ) -> Array:
+        """The same, for a caller who sees to it that the result is finite."""
         with np.errstate(over="ignore", invalid="ignore"):
-            augmented = self.risk.augment_extended(r, self._extended.y(raw), seen)
-        return _finite(augmented, self.risk)
+            if self._extended is None:
+                if columns is not None:
+                    raise InputError(f"{self.risk} sees no columns: leave them out")
+                return self.risk.augment(rewards, self.y)
+            r = finite_array(rewards, "rewards")
+            raw = self._seen(columns, r.shape)
+            seen = Columns(self.risk).named(raw)
+            return self.risk.augment_extended(r, self._extended.y(raw), seen)
 
     def state(self) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
         """Arrays and plain numbers from which `restore` goes on, bit for bit."""

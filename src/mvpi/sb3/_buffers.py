@@ -72,13 +72,14 @@ def drawing_augmented(own: Any) -> Any:
         def add(
             self, obs: Any, next_obs: Any, action: Any, reward: Any, done: Any, infos: Any, **k: Any
         ) -> None:
-            _refuse_plain_model(self)
+            if not self._mvpi_adopted:
+                _refuse_plain_model(self)
             self._mvpi_plug.observe_step(obs, reward, done, infos)
             ends = self._mvpi_plug.infos_to_store(infos)
             super().add(obs, next_obs, action, reward, done, ends, **k)
 
         def sample(self, *args: Any, **kwargs: Any) -> Any:
-            if "env" in kwargs:  # called by `train`
+            if not self._mvpi_adopted and "env" in kwargs:  # called by `train`
                 _refuse_plain_model(self)
             self._mvpi_augmented_at_once = 0
             batch = super().sample(*args, **kwargs)
@@ -106,7 +107,7 @@ def drawing_augmented(own: Any) -> Any:
 
 def _refuse_plain_model(buffer: Any) -> None:
     risk = buffer._mvpi_plug.augmenter.risk
-    if not (buffer._mvpi_adopted or risk.is_neutral):
+    if not risk.is_neutral:
         raise InputError(
             f"this replay buffer is that of a risk-averse model ({risk}); the model that uses it "
             "is plain, or has not learned since it loaded it: "

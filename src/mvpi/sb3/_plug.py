@@ -98,12 +98,17 @@ class Plug(ABC):
 
     def train(self, model: Any, *args: Any, **kwargs: Any) -> None:
         """The model's own `train`, unless there is no `y` yet: no episode has ended."""
-        self.attach(model)
+        self._follow(model)
         if not self.columns.size or self.augmenter.ready:
             type(model).train(model, *args, **kwargs)
 
     def attach(self, model: Any) -> None:
-        """Have the model's buffer augment with this plug: a new one, or one that was loaded."""
+        """Have the model learn by this plug."""
+        self._follow(model)
+        install(model, self)
+
+    def _follow(self, model: Any) -> None:
+        """Take up the model's environment and its buffer: new ones, or a buffer that was loaded."""
         env = model.get_env()
         new, normalize = env is not self._env, self._normalize
         if new:
@@ -115,7 +120,6 @@ class Plug(ABC):
             self._clock.reset()
             self.augmenter._advice.huber_loss = has_huber_loss(model)
         self._adopt_buffer(model)
-        install(model, self)
 
     @abstractmethod
     def _adopt_buffer(self, model: Any) -> None: ...
@@ -181,10 +185,11 @@ class Plug(ABC):
         self, rewards: npt.NDArray[Any], dtype: np.dtype[Any], columns: Array | None = None
     ) -> Array:
         """Augmented rewards, if numbers of `dtype` can hold them."""
-        augmented = self.augmenter.augment(rewards, columns)
+        augmented = self.augmenter._augment_unchecked(rewards, columns)
         if columns is not None:
             augmented = augmented * self.columns.balance(columns)
-        if not (np.abs(augmented) <= _largest(dtype)).all():
+        if not np.maximum.reduce(np.abs(augmented), None, initial=0.0) <= _largest(dtype):
+            self.augmenter.augment(rewards, columns)  # refuses what is not finite at all
             largest = rewards.flat[np.argmax(np.abs(rewards))]
             y = "" if self.columns.size else f" with y = {self.augmenter.y:g}"
             raise InputError(
@@ -217,6 +222,8 @@ class OffPolicyPlug(Plug):
 
     def _as_drawn(self, rewards: Any) -> Any:
         """A `VecNormalize` of fixed scale divides what was stored raw."""
+        if self._normalize is None:
+            return rewards
         return BaseBuffer._normalize_reward(rewards, self._normalize)
 
     def observe_step(self, observations: Any, rewards: Any, dones: Any, infos: Any) -> None:
