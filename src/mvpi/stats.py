@@ -70,7 +70,12 @@ def mean(values: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> float:
     >>> mean([1, 2, 6], weights=[1, 1, 0])
     1.5
     """
-    x, w = distribution(values, weights)
+    x = real_array(values, "values")
+    if weights is None and x.size > 0:
+        plain = _mean(x.ravel(), None)
+        if math.isfinite(plain):  # so are all values: none need be looked at
+            return plain
+    x, w = distribution(x, weights)
     return _without_overflow(_mean(x, w), x)
 
 
@@ -177,7 +182,8 @@ def check_level(level: float) -> float:
 
 def _mean(x: Array, w: Array | None) -> float:
     with np.errstate(over="ignore", invalid="ignore"):
-        return float(x.mean() if w is None else w @ x)
+        # The bits of `x.mean()`, without its code in Python, which takes longer than the sum.
+        return float(np.add.reduce(x) / x.size if w is None else w @ x)
 
 
 def _cvar_along(

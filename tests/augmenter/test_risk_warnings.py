@@ -11,7 +11,7 @@ import pytest
 
 import mvpi
 from mvpi.augmenter import Augmenter
-from mvpi.augmenter.risk_warnings import Advice, cost_advice, unit_advice
+from mvpi.augmenter.risk_warnings import Advice, cost_advice, huber_advice, unit_advice
 from mvpi.envs import Task
 from mvpi.errors import RiskWarning
 from mvpi.risk import CVaR, Entropic, MeanVariance, VarianceBudget
@@ -164,3 +164,43 @@ def test_the_command_line_says_it_in_one_line(
     lines = [line for line in capsys.readouterr().err.splitlines() if "warning" in line]
     assert len(lines) == 1
     assert "risk aversion 0.0001 does nothing" in lines[0]
+
+
+@pytest.mark.parametrize(
+    ("risk", "scale", "remedy"),
+    [
+        (MeanVariance(0.1), 1.0, None),
+        (MeanVariance(0.0), 100.0, None),
+        (CVaR(0.5), 1.0, None),
+        (CVaR(0.5), 10.0, r"divide rewards by \d+$"),
+        (
+            MeanVariance(1e-3),
+            10.0,
+            r"divide rewards by (\d+) and multiply the risk aversion by \1$",
+        ),
+        (VarianceBudget(1e4), 10.0, r"divide rewards by \d+ and the variance limit by [\d.e+]+$"),
+    ],
+    ids=str,
+)
+def test_rewards_beyond_a_huber_loss(risk: Any, scale: float, remedy: str | None) -> None:
+    said = huber_advice(risk.learnable(), 0.0, scale * NORMAL)
+    assert said is None if remedy is None else re.search(remedy, said or "")
+
+
+def test_in_the_unit_of_the_remedy_augmented_rewards_deviate_by_a_third() -> None:
+    augmented = MeanVariance(1e-3).augment(10.0 * NORMAL, 0.0)
+    said = huber_advice(MeanVariance(1e-3), 0.0, 10.0 * NORMAL) or ""
+    unit = float(re.findall(r"divide rewards by (\d+)", said)[0])
+    scaled = MeanVariance(1e-3 * unit).augment(10.0 / unit * NORMAL, 0.0)
+    assert np.allclose(scaled, augmented / unit)
+    assert scaled.std() == pytest.approx(1.0 / 3.0, rel=0.03)
+
+
+def test_a_huber_loss_is_warned_of_once_and_only_where_there_is_one() -> None:
+    Augmenter(0.001).observe(100.0 * NORMAL)
+    augmenter = Augmenter(0.001)
+    augmenter._advice.huber_loss = True
+    with pytest.warns(RiskWarning, match="Huber"):
+        augmenter.observe(100.0 * NORMAL)
+    for _ in range(6):
+        augmenter.observe(100.0 * NORMAL)

@@ -9,6 +9,7 @@ the batch: what was augmented long ago used the `y` of another policy.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -26,7 +27,7 @@ from mvpi._checks import (
 from mvpi._types import Array
 from mvpi.augmenter.columns import Columns
 from mvpi.augmenter.dual_estimates import ExtendedDual
-from mvpi.augmenter.occupancy import Occupancy, check_gamma, check_occupancy
+from mvpi.augmenter.occupancy import LATE, Occupancy, check_gamma, check_occupancy
 from mvpi.augmenter.reward_window import RewardWindow
 from mvpi.augmenter.risk_warnings import Advice
 from mvpi.errors import InputError
@@ -58,16 +59,23 @@ def augment(rewards: npt.ArrayLike, risk: Risk | float, y: float | None = None) 
 def _augmented(risk: Risk, rewards: npt.ArrayLike, y: float) -> Array:
     """`risk.augment`, or an `InputError` where numbers are too large to be squared."""
     with np.errstate(over="ignore", invalid="ignore"):
-        return _finite(risk.augment(rewards, y), risk, f" at y = {y:g}")
+        return _finite(risk.augment(rewards, y), risk, y)
 
 
-def _finite(augmented: Array, risk: Risk, where: str = "") -> Array:
+def _finite(augmented: Array, risk: Risk, y: float | None = None) -> Array:
     if not np.isfinite(augmented).all():
+        where = "" if y is None else f" at y = {y:g}"
         raise InputError(
             f"{risk}{where} augments rewards to numbers that are not finite: lower the risk "
             "aversion or scale rewards down"
         )
     return augmented
+
+
+def _is_one_step(reward: Any, time: Any, terminated: Any) -> bool:
+    """Whether they are valid plain numbers: to make arrays of them would take most of the time."""
+    plain = type(reward) is float and type(time) is int and type(terminated) is bool
+    return plain and math.isfinite(reward) and 0 <= time <= LATE
 
 
 class Augmenter:
@@ -145,7 +153,7 @@ class Augmenter:
     @property
     def ready(self) -> bool:
         """Whether `y` can be measured: rewards were observed, or an episode that ended."""
-        return self.rewards.size > 0 if self._extended is None else self._extended.ready
+        return self._window.count > 0 if self._extended is None else self._extended.ready
 
     @property
     def y(self) -> float:
@@ -155,13 +163,13 @@ class Augmenter:
         return self._y
 
     def _measured(self) -> float:
+        if self._extended is None:
+            if self._window.count == 0:
+                raise InputError("y is measured on rewards, and none was observed yet")
+            return self.risk.dual(*self._window.distribution())
         if range_of(self.risk) is not None:
             raise InputError(f"{self.risk} has a y for every risk aversion: y_at(risk_aversion)")
-        if self._extended is not None:
-            return float(self._extended.y(np.zeros((1, len(self.columns))))[0])
-        if self.rewards.size == 0:
-            raise InputError("y is measured on rewards, and none was observed yet")
-        return self.risk.dual(*self._window.distribution())
+        return float(self._extended.y(np.zeros((1, len(self.columns))))[0])
 
     def y_at(self, risk_aversion: npt.ArrayLike) -> Array:
         """`y(lam)` of a `RiskRange`, for any number of risk aversions."""
@@ -205,6 +213,11 @@ class Augmenter:
         episode ended there other than by truncation: needed for the discounted occupancy.
         `truncated` and `columns` are needed by measures with `columns`.
         """
+        given: tuple[Any, Any, Any] = (rewards, times, terminated)
+        if self._extended is None and _is_one_step(*given):
+            self._window.add(*given)
+            self._noted(1, given[2])
+            return
         new = real_array(rewards, "rewards")
         odd = new[~np.isfinite(new)]
         if odd.size > 0:
@@ -216,16 +229,20 @@ class Augmenter:
         if self._extended is not None:
             cut = self._steps("truncated", truncated, new, np.dtype(np.bool_))
             self._extended.observe(new, self._seen(columns, new.shape), ends | cut)
-        if new.size == 1:  # as in most training loops
+        if new.size == 1:
             self._window.add(new.item(), t.item(), ends.item())
         else:
             self._window.extend(new, t, ends)
+        self._noted(new.size, bool(ends.any()))
+
+    def _noted(self, count: int, terminated: bool) -> None:
+        """Do what is due after so many new rewards, of which some may have ended an episode."""
         self._y = None
-        self._since_budget += new.size
+        self._since_budget += count
         if self.risk.variance_limit is not None and self._since_budget >= self.budget_every:
             self._reprice()
-        self._advice.terminates |= bool(ends.any())
-        self._observed += new.size
+        self._advice.terminates |= terminated
+        self._observed += count
         if self._extended is None and self._advice.due(self._observed):
             self._advice.give(self.risk, self.y, *self._window.distribution())
 
@@ -274,16 +291,22 @@ class Augmenter:
         A measure with `columns` needs those of the rewards, which may differ from those that they
         were earned with: a risk aversion can be drawn anew.
         """
-        if self._extended is None:
-            if columns is not None:
-                raise InputError(f"{self.risk} sees no columns: leave them out")
-            return _augmented(self.risk, rewards, self.y)
-        r = finite_array(rewards, "rewards")
-        raw = self._seen(columns, r.shape)
-        seen = Columns(self.risk).named(raw)
+        y = self.y if self._extended is None else None
+        return _finite(self._augment_unchecked(rewards, columns), self.risk, y)
+
+    def _augment_unchecked(
+        self, rewards: npt.ArrayLike, columns: npt.ArrayLike | None = None
+    ) -> Array:
+        """The same, for a caller who sees to it that the result is finite."""
         with np.errstate(over="ignore", invalid="ignore"):
-            augmented = self.risk.augment_extended(r, self._extended.y(raw), seen)
-        return _finite(augmented, self.risk)
+            if self._extended is None:
+                if columns is not None:
+                    raise InputError(f"{self.risk} sees no columns: leave them out")
+                return self.risk.augment(rewards, self.y)
+            r = finite_array(rewards, "rewards")
+            raw = self._seen(columns, r.shape)
+            seen = Columns(self.risk).named(raw)
+            return self.risk.augment_extended(r, self._extended.y(raw), seen)
 
     def state(self) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
         """Arrays and plain numbers from which `restore` goes on, bit for bit."""

@@ -77,7 +77,9 @@ class RewardWindow:
 
     def distribution(self) -> tuple[Array, Array | None]:
         """Values of the per-step reward and their weights; None: all count alike."""
-        return weighed(*self._filled(), self.gamma)
+        if self.gamma is None:
+            return self.rewards, None
+        return discounted(*self._filled(), self.gamma)
 
     def restore(
         self, rewards: Array, count: int, steps: npt.NDArray[np.int64] | None = None

@@ -13,9 +13,12 @@ A risk aversion has a unit, one over reward, so its effect depends on the size o
 * **Costs that turn into gains**: where all steps count alike, `augment(y, y)` is what a mean step
   counts and a finished episode counts 0. With a negative mean `y` and `lam |y| > 1` the step counts
   more than to have finished. See `mvpi.augmenter.occupancy`.
+* **Beyond a Huber loss**: a critic with Huber's loss, as DQN has, learns means only of what is less
+  than about 1 apart. Beyond, it learns values near medians, which leave out a rare loss. It is too
+  far where augmented rewards have a standard deviation above 3.
 
 CVaR depends on ranks and has no unit. The risk aversion of a variance budget is found in learning;
-neither of the first two applies to it.
+neither of the first two applies to them.
 """
 
 from __future__ import annotations
@@ -36,10 +39,14 @@ _NO_CHANGE = 0.02
 _MOST_DEVIATIONS = 20.0
 _INVERSE = -0.3
 _LITTLE_OF_A_COST = 0.2
+_BEYOND_HUBER = 3.0
 
 
 class Advice:
     """Checks the rewards at intervals, and warns of each problem at most once."""
+
+    huber_loss = False
+    """Whether what learns from augmented rewards has Huber's loss."""
 
     def __init__(self, occupancy: Occupancy) -> None:
         self._occupancy = occupancy
@@ -60,6 +67,7 @@ class Advice:
         found = {
             "unit": unit_advice(risk, y, values, weights),
             "cost": cost_advice(risk, y) if self._counts_only_live_steps else None,
+            "huber": huber_advice(risk, y, values, weights) if self.huber_loss else None,
         }
         for kind, message in found.items():
             if message is not None and kind not in self._told:
@@ -117,6 +125,32 @@ def cost_advice(risk: Risk, y: float) -> str | None:
         f"y = {y:.3g} is that of live steps, in a task that terminates: such a step counts as "
         f"{counts:.2g} and a finished episode as 0, so the agent may avoid finishing; use "
         f'occupancy="discounted"{lower}'
+    )
+
+
+def huber_advice(risk: Risk, y: float, values: Array, weights: Array | None = None) -> str | None:
+    """What is wrong with the size of augmented rewards for Huber's loss, or None.
+
+    >>> from mvpi import MeanVariance
+    >>> huber_advice(MeanVariance(0.1), 0.0, np.linspace(-1.0, 1.0, 100))
+    >>> print(huber_advice(MeanVariance(0.01), 0.0, 10.0 * np.linspace(-1.0, 1.0, 100)))
+    augmented rewards have a standard deviation of 5.8: Huber's loss, ...; divide rewards by 18 ...
+    """
+    if risk.is_neutral or values.size < _FEWEST:
+        return None
+    deviation = float(np.sqrt(stats.variance(risk.augment(values, y), weights)))
+    if deviation <= _BEYOND_HUBER:
+        return None
+    unit = _BEYOND_HUBER * deviation
+    remedy = f"divide rewards by {unit:.2g}"
+    if risk.has_unit:
+        remedy += f" and multiply the risk aversion by {unit:.2g}"
+    elif risk.variance_limit is not None:
+        remedy += f" and the variance limit by {unit**2:.2g}"
+    return (
+        f"augmented rewards have a standard deviation of {deviation:.2g}: Huber's loss, which is "
+        "squared for errors below 1 alone, then learns values near medians, not means, and "
+        f"overlooks rare losses; {remedy}"
     )
 
 

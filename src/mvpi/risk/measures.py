@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mvpi import stats
-from mvpi._checks import check_number, finite_array, real_array, shown
+from mvpi._checks import check_number, finite, finite_array, real_array, shown
 from mvpi._types import Array
 from mvpi.errors import InputError
 from mvpi.risk.base import Risk, WithRiskAversion, keep
@@ -42,7 +42,7 @@ class MeanVariance(WithRiskAversion):
 
     def augment(self, rewards: npt.ArrayLike, y: npt.ArrayLike) -> Array:
         """`r - lam r^2 + 2 lam r y`, the paper's form, which avoids cancellation for large y."""
-        r, y = finite_array(rewards, "rewards"), finite_array(y, "y")
+        r, y = finite_array(rewards, "rewards"), finite(y, "y")
         return np.asarray(r * (1.0 + self.risk_aversion * (2.0 * y - r)))
 
     def value(self, rewards: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> float:

@@ -7,7 +7,7 @@ and no class of SB3 is changed.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any
 
@@ -27,28 +27,31 @@ CUT = "TimeLimit.truncated"
 
 
 class EpisodeClock:
-    """How many steps the current episode of each environment has had."""
+    """How many steps the current episode of each environment has had.
 
-    def __init__(self, times: npt.NDArray[np.int64] | None = None) -> None:
-        self._time = np.zeros(0, np.int64) if times is None else times
+    A list of them: of the few environments that there are, it is cheaper than an array.
+    """
+
+    def __init__(self, times: Iterable[int] = ()) -> None:
+        self._time = [int(time) for time in times]
 
     @property
-    def times(self) -> npt.NDArray[np.int64]:
+    def times(self) -> list[int]:
         """Of each environment; none before the first step."""
-        return self._time
+        return list(self._time)
 
     def reset(self) -> None:
         """All of them begin anew."""
-        self._time = np.zeros(0, np.int64)
+        self._time = []
 
-    def step(self, dones: Any) -> npt.NDArray[np.int64]:
+    def step(self, dones: Any) -> list[int]:
         """The times of a step of all environments, after which those that are done begin anew."""
-        done = np.asarray(dones, np.bool_)
-        if self._time.shape != done.shape:
-            self._time = np.zeros(done.shape, np.int64)
-        now = self._time
-        self._time = np.where(done, 0, now + 1)
+        now = self._time if len(self._time) == len(dones) else [0] * len(dones)
+        self._time = [0 if done else time + 1 for time, done in zip(now, dones, strict=True)]
         return now
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._time = [int(time) for time in state["_time"]]  # version 0.1 had an array
 
 
 class Augmenting:
@@ -69,13 +72,14 @@ def drawing_augmented(own: Any) -> Any:
         def add(
             self, obs: Any, next_obs: Any, action: Any, reward: Any, done: Any, infos: Any, **k: Any
         ) -> None:
-            _refuse_plain_model(self)
+            if not self._mvpi_adopted:
+                _refuse_plain_model(self)
             self._mvpi_plug.observe_step(obs, reward, done, infos)
             ends = self._mvpi_plug.infos_to_store(infos)
             super().add(obs, next_obs, action, reward, done, ends, **k)
 
         def sample(self, *args: Any, **kwargs: Any) -> Any:
-            if "env" in kwargs:  # called by `train`
+            if not self._mvpi_adopted and "env" in kwargs:  # called by `train`
                 _refuse_plain_model(self)
             self._mvpi_augmented_at_once = 0
             batch = super().sample(*args, **kwargs)
@@ -103,7 +107,7 @@ def drawing_augmented(own: Any) -> Any:
 
 def _refuse_plain_model(buffer: Any) -> None:
     risk = buffer._mvpi_plug.augmenter.risk
-    if not (buffer._mvpi_adopted or risk.is_neutral):
+    if not risk.is_neutral:
         raise InputError(
             f"this replay buffer is that of a risk-averse model ({risk}); the model that uses it "
             "is plain, or has not learned since it loaded it: "
@@ -196,15 +200,12 @@ def refuse_sums_of_columns(buffer: Any, risk: Any) -> None:
         )
 
 
-def terminated(dones: Any, infos: Any) -> npt.NDArray[np.bool_]:
+def terminated(dones: Any, infos: Any) -> list[bool]:
     """Which environments are done other than by a time limit.
 
     Only infos of those that are done are read: some environments have none for the others.
     """
-    ended = np.array(dones, np.bool_)
-    for i in np.flatnonzero(ended):
-        ended[i] = not infos[i].get(CUT, False)
-    return ended
+    return [bool(done) and not infos[i].get(CUT, False) for i, done in enumerate(dones)]
 
 
 def recent(buffer: Any, count: int, columns: Any) -> Observed:

@@ -12,6 +12,7 @@ batch gets fresh risk aversions. A return ends where an episode is cut, so no va
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from functools import cache
 from typing import Any, Self
 
 import numpy as np
@@ -20,7 +21,12 @@ import torch
 from gymnasium.wrappers import NormalizeReward
 from stable_baselines3.common.buffers import BaseBuffer
 from stable_baselines3.common.logger import Logger
-from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper, unwrap_vec_normalize
+from stable_baselines3.common.vec_env import (
+    VecEnv,
+    VecEnvWrapper,
+    VecNormalize,
+    unwrap_vec_normalize,
+)
 
 from mvpi._types import Array
 from mvpi.augmenter import Augmenter
@@ -45,6 +51,9 @@ from mvpi.sb3._extension import raw_in, with_column
 from mvpi.sb3._hooks import install
 from mvpi.sb3._record import FORMAT, augmenter_from, augmenter_record
 
+_LOGGED = "mvpi/reward_mean"
+"""Among all that is logged of a plug."""
+
 
 class Plug(ABC):
     """Called in place of a model's `collect_rollouts` and `train`."""
@@ -57,6 +66,8 @@ class Plug(ABC):
     """What observations are extended by."""
     chosen: float | None = None
     """The risk aversion of a range that the model was saved for."""
+    _normalize: VecNormalize | None = None
+    """That of the environment, if it has one."""
 
     def __init__(
         self,
@@ -87,20 +98,28 @@ class Plug(ABC):
 
     def train(self, model: Any, *args: Any, **kwargs: Any) -> None:
         """The model's own `train`, unless there is no `y` yet: no episode has ended."""
-        self.attach(model)
-        if self.augmenter.ready or not self.columns.size:
+        self._follow(model)
+        if not self.columns.size or self.augmenter.ready:
             type(model).train(model, *args, **kwargs)
 
     def attach(self, model: Any) -> None:
-        """Have the model's buffer augment with this plug: a new one, or one that was loaded."""
-        env = model.get_env()
-        if not self.augmenter.risk.is_neutral:
-            _refuse_changing_rewards(env, already_asked=env is self._env)
-        if env is not self._env:
-            self._env = env
-            self._clock.reset()
-        self._adopt_buffer(model)
+        """Have the model learn by this plug."""
+        self._follow(model)
         install(model, self)
+
+    def _follow(self, model: Any) -> None:
+        """Take up the model's environment and its buffer: new ones, or a buffer that was loaded."""
+        env = model.get_env()
+        new, normalize = env is not self._env, self._normalize
+        if new:
+            normalize = None if env is None else unwrap_vec_normalize(env)
+        if not self.augmenter.risk.is_neutral:
+            _refuse_changing_rewards(env if new else None, normalize)
+        if new:
+            self._env, self._normalize = env, normalize
+            self._clock.reset()
+            self.augmenter._advice.huber_loss = has_huber_loss(model)
+        self._adopt_buffer(model)
 
     @abstractmethod
     def _adopt_buffer(self, model: Any) -> None: ...
@@ -111,7 +130,7 @@ class Plug(ABC):
             "format": FORMAT,
             "return_scale": self.columns.return_scale,
             "chosen": self.chosen,
-            "clock": self._clock.times.tolist(),
+            "clock": self._clock.times,
             "generator": self.rng.bit_generator.state,
             "unmeasured": self._unmeasured,
             **augmenter_record(self.augmenter),
@@ -134,7 +153,9 @@ class Plug(ABC):
 
     def change_risk(self, risk: Risk | float) -> None:
         """Go on with another risk, on the same recent rewards."""
-        self.augmenter = augmenter_from(augmenter_record(self.augmenter), risk)
+        before = self.augmenter
+        self.augmenter = augmenter_from(augmenter_record(before), risk)
+        self.augmenter._advice.huber_loss = before._advice.huber_loss
         self.columns = Columns(self.augmenter.risk, self.columns.return_scale)
 
     def _restore(self, record: dict[str, Any]) -> None:
@@ -142,24 +163,21 @@ class Plug(ABC):
         self.chosen = record["chosen"]
         self.rng = np.random.default_rng()
         self.rng.bit_generator.state = record["generator"]
-        self._clock = EpisodeClock(np.array(record["clock"], np.int64))
+        self._clock = EpisodeClock(record["clock"])
         self._metrics, self._unmeasured = {}, int(record["unmeasured"])
         self._env = self._logger = None
 
-    def observe(self, **told: Any) -> None:
+    def observe(self, rewards: Any, times: Any, terminated: Any, **told: Any) -> None:
         """Take note of new rewards, also in the next row of the log."""
-        if not self.columns.size:
-            told = {name: told[name] for name in ("rewards", "times", "terminated")}
-        self.augmenter.observe(**told)
-        self._unmeasured += np.size(told["rewards"])
-        due = 0 < min(self.MEASURE_EVERY, self.augmenter.rewards.size / 2) <= self._unmeasured
-        if due and self.augmenter.ready:
-            self._metrics, self._unmeasured = self.augmenter.metrics(), 0
-        self._log()
-
-    def _log(self) -> None:
-        """Every time, because SB3 forgets what was recorded when it writes a row."""
-        if self._logger is not None:
+        augmenter = self.augmenter
+        augmenter.observe(rewards, times, terminated, **told)
+        self._unmeasured += 1 if type(rewards) is float else np.size(rewards)
+        due = 0 < min(self.MEASURE_EVERY, augmenter.rewards.size / 2) <= self._unmeasured
+        measured = due and augmenter.ready
+        if measured:
+            self._metrics, self._unmeasured = augmenter.metrics(), 0
+        # SB3 forgets what was recorded when it writes a row.
+        if self._logger is not None and (measured or _LOGGED not in self._logger.name_to_value):
             for name, value in self._metrics.items():
                 self._logger.record(f"mvpi/{name}", value)
 
@@ -167,10 +185,11 @@ class Plug(ABC):
         self, rewards: npt.NDArray[Any], dtype: np.dtype[Any], columns: Array | None = None
     ) -> Array:
         """Augmented rewards, if numbers of `dtype` can hold them."""
-        augmented = self.augmenter.augment(rewards, columns)
+        augmented = self.augmenter._augment_unchecked(rewards, columns)
         if columns is not None:
             augmented = augmented * self.columns.balance(columns)
-        if not (np.abs(augmented) <= np.finfo(dtype).max).all():
+        if not np.maximum.reduce(np.abs(augmented), None, initial=0.0) <= _largest(dtype):
+            self.augmenter.augment(rewards, columns)  # refuses what is not finite at all
             largest = rewards.flat[np.argmax(np.abs(rewards))]
             y = "" if self.columns.size else f" with y = {self.augmenter.y:g}"
             raise InputError(
@@ -180,7 +199,7 @@ class Plug(ABC):
         return augmented
 
     def __getstate__(self) -> dict[str, Any]:
-        return vars(self) | {"_env": None, "_logger": None}
+        return vars(self) | {"_env": None, "_normalize": None, "_logger": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update({"rng": np.random.default_rng(), **state})
@@ -197,24 +216,31 @@ class OffPolicyPlug(Plug):
             refuse_sums_of_columns(buffer, self.augmenter.risk)
         if plug_of(buffer) is not self:
             if self.augmenter.rewards.size == 0 and buffer.size() > 0:
-                self.observe(**recent(buffer, self.augmenter.window, self.columns))
+                told = recent(buffer, self.augmenter.window, self.columns)
+                self.observe(self._as_drawn(told.pop("rewards")), **told)
             adopt(buffer, drawing_augmented, self)
 
-    def observe(self, **told: Any) -> None:
-        """As they will be drawn: a `VecNormalize` of fixed scale divides what was stored raw."""
-        normalize = None if self._env is None else unwrap_vec_normalize(self._env)
-        drawn = BaseBuffer._normalize_reward(told["rewards"], normalize)
-        super().observe(**{**told, "rewards": drawn})
+    def _as_drawn(self, rewards: Any) -> Any:
+        """A `VecNormalize` of fixed scale divides what was stored raw."""
+        if self._normalize is None:
+            return rewards
+        return BaseBuffer._normalize_reward(rewards, self._normalize)
 
     def observe_step(self, observations: Any, rewards: Any, dones: Any, infos: Any) -> None:
         """A step of all environments."""
-        shape, ended = np.shape(rewards), terminated(dones, infos)
-        told: Observed = {"times": self._clock.step(dones), "terminated": ended}
+        drawn = self._as_drawn(rewards)
+        times, ended = self._clock.step(dones), terminated(dones, infos)
+        if len(ended) == 1 and type(drawn) is np.ndarray and not self.columns.size:
+            # As in most trainings: plain numbers cost a fraction of what arrays of one do.
+            self.observe(drawn.item(), times[0], ended[0])
+            return
+        told: Observed = {"times": np.array(times), "terminated": np.array(ended)}
         if self.columns.size:
-            told["truncated"] = np.asarray(dones, np.bool_) & ~ended
+            told["truncated"] = np.asarray(dones, np.bool_) & ~told["terminated"]
             told["columns"] = raw_in(observations, self.columns)
+        shape = np.shape(rewards)
         told = {name: values.reshape(*shape, *values.shape[1:]) for name, values in told.items()}
-        self.observe(rewards=rewards, **told)
+        self.observe(drawn, **told)
 
     def infos_to_store(self, infos: Any) -> Any:
         """What the buffer learns of the ends of episodes: a return ends where one is cut, too."""
@@ -330,8 +356,8 @@ class RewardRecorder(VecEnvWrapper):
         self.recording = True
         self._clock = clock
         self.rewards: list[Rewards] = []
-        self.times: list[npt.NDArray[np.int64]] = []
-        self.terminated: list[npt.NDArray[np.bool_]] = []
+        self.times: list[list[int]] = []
+        self.terminated: list[list[bool]] = []
         self.dones: list[npt.NDArray[np.bool_]] = []
 
     def end(self) -> None:
@@ -352,14 +378,25 @@ class RewardRecorder(VecEnvWrapper):
         return step
 
 
-def _refuse_changing_rewards(env: VecEnv | None, already_asked: bool) -> None:
-    """Environments inside, which may be in other processes, are asked only once."""
-    if env is None:
-        return
-    normalize = unwrap_vec_normalize(env)
+def has_huber_loss(model: Any) -> bool:
+    """Whether it learns by the `train` of DQN, in Stable-Baselines3 or SBX.
+
+    The quantiles of QR-DQN and TQC have such a loss, too, but their mean is nearly that of rewards.
+    """
+    learns: str = type(model).train.__qualname__
+    return learns == "DQN.train"
+
+
+@cache
+def _largest(dtype: np.dtype[Any]) -> float:
+    return float(np.finfo(dtype).max)
+
+
+def _refuse_changing_rewards(new: VecEnv | None, normalize: VecNormalize | None) -> None:
+    """Environments inside, which may be in other processes, are asked only when they are new."""
     if normalize is not None and normalize.norm_reward and normalize.training:
         changing = "VecNormalize(norm_reward=True)"
-    elif not already_asked and _is_wrapped(env, NormalizeReward):
+    elif new is not None and _is_wrapped(new, NormalizeReward):
         changing = "the wrapper NormalizeReward"
     else:
         return

@@ -32,6 +32,7 @@ RELIES_ON_ATTRIBUTES = {
     "common.off_policy_algorithm:OffPolicyAlgorithm": ("replay_buffer", "gamma"),
     "common.on_policy_algorithm:OnPolicyAlgorithm": ("rollout_buffer", "gamma", "n_steps"),
     "common.callbacks:BaseCallback": ("model",),
+    "common.logger:Logger": ("name_to_value",),
     "common.buffers:ReplayBuffer": ("rewards", "dones", "timeouts", "pos", "full", "buffer_size"),
     "common.buffers:RolloutBuffer": ("rewards", "observations"),
     "common.vec_env:VecEnvWrapper": ("venv",),
