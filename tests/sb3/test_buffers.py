@@ -28,7 +28,7 @@ from stable_baselines3.common.buffers import DictReplayBuffer, NStepReplayBuffer
 from stable_baselines3.common.type_aliases import ReplayBufferSamples
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecNormalize
 
-from mvpi.errors import InputError
+from mvpi.errors import InputError, RiskWarning
 from mvpi.risk import CVaR, Entropic, MeanVariance, VarianceBudget
 from mvpi.sb3 import augmenter_of, risk_averse
 
@@ -391,6 +391,7 @@ def test_a_variance_budget_raises_its_price() -> None:
         risk=VarianceBudget(1.0),
         learning_starts=2_000,
     )
-    model.learn(1_900)
+    with pytest.warns(RiskWarning, match="Huber's loss.* and the variance limit by"):
+        model.learn(1_900)
     price = augmenter_of(model).risk.risk_aversion  # type: ignore[attr-defined]
     assert price == pytest.approx(0.5 + 0.05)  # one measurement, of more than twice the limit
