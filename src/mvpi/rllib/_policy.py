@@ -27,16 +27,23 @@ class Policy:
     """What an algorithm has learned so far, at one risk aversion: it does not explore.
 
     It predicts actions for observations of the plain environment. `mvpi.evaluate` counts the
-    return so far itself.
+    return so far itself. Of a range it is the policy that was learned for `acted`, which is
+    `risk_aversion`, unless another one did better at it in recent episodes by more than chance.
     """
 
-    def __init__(self, algorithm: Any, columns: Columns, risk_aversion: float | None) -> None:
+    def __init__(
+        self,
+        algorithm: Any,
+        columns: Columns,
+        risk_aversion: float | None = None,
+        acted: float | None = None,
+    ) -> None:
         runner = algorithm.env_runner
         if runner.module.is_stateful():
             raise InputError(
                 "this module is recurrent, and predict has no memory: use algorithm.evaluate()"
             )
-        self.risk_aversion = risk_aversion
+        self.risk_aversion, self.acted = risk_aversion, acted
         self.columns = columns if risk_aversion is None else columns.at(risk_aversion)
         self.env_factory: EnvFactory = as_env_factory(
             partial(plain_environment, algorithm.config.env, dict(algorithm.config.env_config))
@@ -51,7 +58,7 @@ class Policy:
 
     def predict(self, observation: Any, return_so_far: npt.ArrayLike | None = None) -> Any:
         """The action for an observation; `OfReturn` also needs what the episode has earned."""
-        given = {RETURN_SO_FAR: return_so_far, RISK_AVERSION: self.risk_aversion}
+        given = {RETURN_SO_FAR: return_so_far, RISK_AVERSION: self.acted}
         raw = self._all_columns.values((), **given)
         seen_space, action_space = self._spaces
         if self._extender is not None:
@@ -103,4 +110,7 @@ def policy_of(algorithm: Algorithm, risk_aversion: float | None = None) -> Polic
             f"this {type(algorithm).__name__} was trained with {plug.augmenter.risk}, at one risk "
             f"aversion: leave {risk_aversion:g} out"
         )
-    return Policy(algorithm, plug.columns, risk_aversion)
+    if risk_aversion is None:
+        return Policy(algorithm, plug.columns)
+    acted = plug.augmenter.best_of_range(risk_aversion)
+    return Policy(algorithm, plug.columns, risk_aversion, acted)
