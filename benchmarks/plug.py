@@ -6,7 +6,7 @@
     cost        time of training with the plug over that of the plain class, at risk 0: both then
                 behave alike, while all that the plug does is done; `y` is measured on a full
                 window, as in a long training. They live in one process, bound to one core, and
-                take turns every few hundred steps
+                take short turns, so that other work on the machine meets both alike
     processor   written beside it: the same ratio of processor times, which other work on the
                 machine changes less
     portfolio   the exact objective, mean - 2 variance, of the final policy at risk 0 and at risk 2;
@@ -111,9 +111,9 @@ CONTESTANTS = (
     Contestant("sbx", "PPO", ROLLOUT | EPOCHS, box=4.0),
 )
 COSTS: dict[str, tuple[str, dict[str, Any], int]] = {
-    "stable_baselines3.TD3": ("Hopper-v4", {"learning_starts": 100}, 100),
-    "stable_baselines3.SAC": ("Hopper-v4", {"learning_starts": 100}, 100),
-    "sbx.SAC": ("Hopper-v4", {"learning_starts": 100}, 300),
+    "stable_baselines3.TD3": ("Hopper-v4", {"learning_starts": 100}, 40),
+    "stable_baselines3.SAC": ("Hopper-v4", {"learning_starts": 100}, 40),
+    "sbx.SAC": ("Hopper-v4", {"learning_starts": 100}, 100),
     "stable_baselines3.DQN": ("CartPole-v1", {"learning_starts": 100}, 1_000),
     "stable_baselines3.PPO": ("Hopper-v4", {}, 2_048),
     "stable_baselines3.A2C": ("Hopper-v4", {}, 1_000),
@@ -144,7 +144,7 @@ class Config:
     """Where rows are written, and read from to continue."""
     rounds: int = 3
     """Repetitions of a measurement of cost."""
-    turns: int = 20
+    turns: int = 60
     """Turns of each model in one of them."""
     seeds: int = 2
     steps: int = 20_000
