@@ -50,6 +50,12 @@ class EpisodeClock:
         self._time = [0 if done else time + 1 for time, done in zip(now, dones, strict=True)]
         return now
 
+    def step_one(self, done: bool) -> int:
+        """The same of a single environment, in a third of the time."""
+        now = self._time[0] if len(self._time) == 1 else 0
+        self._time = [0 if done else now + 1]
+        return now
+
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._time = [int(time) for time in state["_time"]]  # version 0.1 had an array
 

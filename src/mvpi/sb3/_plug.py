@@ -64,6 +64,8 @@ class Plug(ABC):
     """Rewards that `y` is measured on if nothing else is said."""
     columns = NO_COLUMNS
     """What observations are extended by."""
+    _due: float = 0
+    """Rewards after which the next measurement for the log is due, at the least."""
     chosen: float | None = None
     """The risk aversion of a range that the model was saved for."""
     _normalize: VecNormalize | None = None
@@ -169,17 +171,21 @@ class Plug(ABC):
 
     def observe(self, rewards: Any, times: Any, terminated: Any, **told: Any) -> None:
         """Take note of new rewards, also in the next row of the log."""
-        augmenter = self.augmenter
-        augmenter.observe(rewards, times, terminated, **told)
+        self.augmenter.observe(rewards, times, terminated, **told)
         self._unmeasured += 1 if type(rewards) is float else np.size(rewards)
-        due = 0 < min(self.MEASURE_EVERY, augmenter.rewards.size / 2) <= self._unmeasured
-        measured = due and augmenter.ready
-        if measured:
-            self._metrics, self._unmeasured = augmenter.metrics(), 0
+        measured = self._unmeasured >= self._due and self._measure()
         # SB3 forgets what was recorded when it writes a row.
         if self._logger is not None and (measured or _LOGGED not in self._logger.name_to_value):
             for name, value in self._metrics.items():
                 self._logger.record(f"mvpi/{name}", value)
+
+    def _measure(self) -> bool:
+        """Measure for the log what is due by now; `_due` only grows, so it may lag behind."""
+        self._due = min(self.MEASURE_EVERY, self.augmenter.rewards.size / 2)
+        if not (0 < self._due <= self._unmeasured and self.augmenter.ready):
+            return False
+        self._metrics, self._unmeasured = self.augmenter.metrics(), 0
+        return True
 
     def _augmented(
         self, rewards: npt.NDArray[Any], dtype: np.dtype[Any], columns: Array | None = None
@@ -229,11 +235,13 @@ class OffPolicyPlug(Plug):
     def observe_step(self, observations: Any, rewards: Any, dones: Any, infos: Any) -> None:
         """A step of all environments."""
         drawn = self._as_drawn(rewards)
-        times, ended = self._clock.step(dones), terminated(dones, infos)
-        if len(ended) == 1 and type(drawn) is np.ndarray and not self.columns.size:
+        if len(dones) == 1 and type(drawn) is np.ndarray and not self.columns.size:
             # As in most trainings: plain numbers cost a fraction of what arrays of one do.
-            self.observe(drawn.item(), times[0], ended[0])
+            done = bool(dones[0])
+            ends = done and not infos[0].get(CUT, False)
+            self.observe(drawn.item(), self._clock.step_one(done), ends)
             return
+        times, ended = self._clock.step(dones), terminated(dones, infos)
         told: Observed = {"times": np.array(times), "terminated": np.array(ended)}
         if self.columns.size:
             told["truncated"] = np.asarray(dones, np.bool_) & ~told["terminated"]
