@@ -63,6 +63,7 @@ MALFORMED: list[tuple[str, dict[str, Any]]] = [
     ("4 observations, 1 terminations", finite(terminations=np.array([True]))),
     ("4 observations, 2 actions", vectors(actions=np.zeros((2, 2)))),
     ("observations must not be empty", finite(observations=np.zeros(0, int))),
+    ("observations must not be empty", finite(observations=[])),
     (
         r"floats with d >= 1, got float32 of shape \(4, 0\)",
         vectors(observations=np.zeros((4, 0), "f")),
@@ -89,7 +90,7 @@ MALFORMED: list[tuple[str, dict[str, Any]]] = [
     ("terminations must be .* booleans", finite(terminations=np.zeros((4, 1), bool))),
     ("starts must not be empty", finite(starts=np.zeros(0, int))),
     ("starts must not be empty", vectors(starts=np.zeros((0, 3)))),
-    ("starts must be an array with a row", finite(starts=None)),
+    ("starts must be an array of the observations at which", finite(starts=None)),
     ("starts must be like observations", finite(starts=np.zeros((1, 3)))),
     ("starts must be like observations", vectors(starts=np.zeros((1, 2)))),
     ("starts must be .* got float64 of shape", vectors(starts=np.zeros(3))),

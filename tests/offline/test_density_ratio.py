@@ -18,6 +18,7 @@ import mvpi
 from mvpi import InputError
 from mvpi.errors import Divergence
 from mvpi.offline import (
+    ConvergenceWarning,
     CoverageWarning,
     Dataset,
     DensityRatio,
@@ -376,6 +377,15 @@ def test_few_effective_rows_are_told() -> None:
         weighted_dual(data, exact(data, problem.policy, 0.9), 1.0)
 
 
+def test_a_ratio_that_has_not_converged_is_told() -> None:
+    """Steps to the right in a corridor, from its left end, succeed three times in four."""
+    s = np.repeat(np.arange(30), 4)
+    following = np.clip(s + np.tile([1, 1, 1, -1], 30), 0, 29)
+    data = Dataset(s, 0 * s, 0.0 * s, following, np.zeros(120, bool), [0])
+    with pytest.warns(ConvergenceWarning, match="gradient-dice has not converged after 20 updates"):
+        density_ratio(data, np.zeros(30, int), 0.99, steps=20)
+
+
 def test_a_policy_whose_starts_are_unknown_is_refused() -> None:
     data = Dataset([0, 1], [0, 1], [0.0, 0.0], [1, 0], [False, False], [0])
     with pytest.raises(InputError, match="lack every action that the policy takes at the starts"):
@@ -387,6 +397,8 @@ def test_long_run_distributions_must_not_depend_on_chance() -> None:
     data = Dataset([0, 0, 1, 2, 3], [0] * 5, [0.0] * 5, [1, 2, 1, 2, 3], [False] * 5, [0])
     with pytest.raises(InputError, match="in several; use a discount below 1"):
         exact(data, np.zeros(4, int), 1.0)
+    with pytest.raises(InputError, match="in several; use a discount below 1"):
+        density_ratio(data, np.zeros(4, int), 1.0)
     joined = Dataset([0, 0, 1, 2, 3], [0] * 5, [0.0] * 5, [1, 2, 1, 1, 3], [False] * 5, [0])
     np.testing.assert_allclose(exact(joined, np.zeros(4, int), 1.0), [0, 0, 5, 0, 0], atol=1e-12)
 

@@ -19,8 +19,8 @@ from mvpi.rollout.spaces import BoxActions, Choices, FlatObservations, Spaces, S
 FLOATS = Box(-1.0, 1.0, (2,), np.float32)
 SB3 = "mvpi.sb3.risk_averse"
 UNUSABLE: dict[str, tuple[Any, Any, str]] = {
-    "dict": (Dict({"a": FLOATS}), FLOATS, SB3),
-    "tuple": (Tuple([FLOATS]), FLOATS, SB3),
+    "dict": (Dict({"a": FLOATS}), FLOATS, "FlattenObservation"),
+    "tuple": (Tuple([FLOATS]), FLOATS, "FlattenObservation"),
     "discrete": (Discrete(4), FLOATS, SB3),
     "text": (Text(4), FLOATS, SB3),
     "binary": (MultiBinary(4), FLOATS, SB3),

@@ -4,6 +4,7 @@ from mvpi.offline._lstd_dual import policy_dual
 from mvpi.offline._residual_error import PolicyDual
 from mvpi.offline.dataset import Batch, Dataset
 from mvpi.offline.density_ratio import (
+    ConvergenceWarning,
     CoverageWarning,
     DensityRatio,
     WeightedDual,
@@ -18,6 +19,7 @@ from mvpi.offline.relabel import relabel
 
 __all__ = [
     "Batch",
+    "ConvergenceWarning",
     "CoverageWarning",
     "Dataset",
     "DensityRatio",

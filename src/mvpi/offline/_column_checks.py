@@ -23,7 +23,9 @@ def as_column(values: npt.ArrayLike, name: str) -> Anything:
         reason = " ".join(str(error).split())[:120]
         raise InputError(f"{name} must be an array: {reason}") from None
     if view.ndim == 0:
-        raise InputError(f"{name} must be an array with a row per transition, got {shown(values)}")
+        rows = "of the observations at which episodes start"
+        rows = rows if name == "starts" else "with a row per transition"
+        raise InputError(f"{name} must be an array {rows}, got {shown(values)}")
     view.flags.writeable = False
     return view
 

@@ -263,9 +263,9 @@ class Dataset:
     def _check_forms(self) -> None:
         """Types, dimensions and lengths."""
         s, a = self.observations, self.actions
-        check_observations(s, "observations")
         if len(s) == 0:
             raise InputError("observations must not be empty: a data set needs a transition")
+        check_observations(s, "observations")
         if s.ndim == 1 and a.dtype.kind == "f":
             raise InputError(
                 "actions must be whole numbers when observations are, got floats; for continuous "

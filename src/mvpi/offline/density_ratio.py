@@ -43,10 +43,16 @@ _FEWEST_ROWS, SMALLEST_SHARE = 10.0, 0.01
 """An effective size below these is worth a warning."""
 _LARGEST_LACK = 0.001
 """Share of a policy's steps for which the data have no transitions, before it is worth one."""
+_LARGEST_ERROR = 0.05
+"""Mean error of ratios, whose mean is 1, before it is worth a warning."""
 
 
 class CoverageWarning(UserWarning):
     """The data hardly cover what a policy does: what is estimated from them may be far off."""
+
+
+class ConvergenceWarning(UserWarning):
+    """A density ratio of finite data is still far from its closed form after all updates."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +78,9 @@ def density_ratio(
     `policy` is an action per state or `(S, A)` probabilities when the data are finite, otherwise
     anything with a batched `predict(observations)`, or a function of observations. `steps` is the
     number of updates (2,000; 10,000 for networks), with rates that fall to 0; `options` are those
-    of `DensityRatio`. Warns with `CoverageWarning` when the data hardly cover the policy.
+    of `DensityRatio`. Warns with `CoverageWarning` when the data hardly cover the policy, and with
+    `ConvergenceWarning` when the ratio of finite data is far from its closed form, as where states
+    are many steps apart.
 
     >>> data = Dataset([0, 0, 1], [0, 1, 0], [0, 0, 1], [0, 1, 0], [False] * 3, starts=[0])
     >>> density_ratio(data, policy=[1, 0], discount=0.5, method="exact")
@@ -82,6 +90,9 @@ def density_ratio(
     if steps is None:
         steps = 10_000 if estimator.optimizer == "adam" else 2_000
     ratio = estimator.update(policy, steps, anneal=True).ratio()
+    if estimator.tabular and method != "exact":
+        exact = DensityRatio(data, discount, "exact").update(policy, 0).ratio()
+        _warn_if_far(float(np.abs(ratio - exact).mean()), method, steps)
     warn_if_hardly_covered(estimator, policy)
     return ratio
 
@@ -135,6 +146,7 @@ class DensityRatio:
             )
         self.method = method
         self.data = data
+        self.tabular = finite and features is None
         self.optimizer = _chosen_optimizer(optimizer, not finite and features is None)
         rate = _RATES[self.optimizer] if learning_rate is None else learning_rate
         most = 1.0 if self.optimizer == "extragradient" else np.inf
@@ -304,6 +316,16 @@ def warn_if_few(effective: float, rows: int) -> None:
     needed = max(SMALLEST_SHARE * rows, min(_FEWEST_ROWS, 0.5 * rows))
     if effective < needed:
         _warn(f"{rows} transitions are worth {effective:.1f} of the policy's own")
+
+
+def _warn_if_far(error: float, method: Method, steps: int) -> None:
+    """A `ConvergenceWarning` if ratios are so far from the closed form, on average."""
+    if error > _LARGEST_ERROR:
+        warn(
+            f"{method} has not converged after {steps} updates: its ratios, whose mean is 1, are "
+            f'off by {error:.2g} on average; use method="exact", or more steps',
+            ConvergenceWarning,
+        )
 
 
 def _warn(what: str) -> None:

@@ -150,7 +150,7 @@ def evaluate(
     policy: Any,
     discount: float,
     *,
-    method: Method = "gradient-dice",
+    method: Method | None = None,
     confidence: float = 0.95,
     resamples: int = 500,
     seed: int = 0,
@@ -164,7 +164,8 @@ def evaluate(
             transitions: with finite data the intervals hold what few of them leave open.
         policy: as in `density_ratio`.
         discount: in [0, 1]; that of the occupancy.
-        method: of `density_ratio`.
+        method: of `density_ratio`; left out, "exact" for finite data without features, and
+            otherwise "gradient-dice".
         confidence: of the intervals.
         resamples: how many times a statistic is computed for an interval; with finite data the
             first interval also takes as many solves for the ratio.
@@ -173,7 +174,7 @@ def evaluate(
         options: of `DensityRatio`; `features` and `hidden` are also for action values.
 
     >>> data = Dataset([0, 0, 1], [0, 1, 0], [0, 0, 1], [0, 1, 0], [False] * 3, starts=[0])
-    >>> found = evaluate(data, policy=[1, 0], discount=0.5, method="exact")
+    >>> found = evaluate(data, policy=[1, 0], discount=0.5)
     >>> round(found.mean, 6), round(found.fitted_q_mean, 6), round(found.effective_size, 6)
     (0.333333, 0.333333, 1.8)
     """
@@ -181,13 +182,16 @@ def evaluate(
     discount = check_number(discount, "discount", at_least=0.0, at_most=1.0)
     confidence = check_number(confidence, "confidence", above=0.0, at_most=1.0)
     resamples = check_count(resamples, "resamples")
+    finite = data.n_states is not None and options.get("features") is None
+    if method is None:
+        method = "exact" if finite else "gradient-dice"
     ratio = density_ratio(data, policy, discount, method, steps=steps, seed=seed, **options)
     of_values = {name: options[name] for name in ("features", "hidden") if name in options}
     q_mean = None
     if discount < 1.0:
         q_mean = fitted_q_mean(data, policy, discount, steps=steps, seed=seed, **of_values)
     drawn: _RatioAnew | _RatioKept
-    if data.n_states is not None and options.get("features") is None:
+    if finite:
         drawn = _RatioAnew(data, policy, discount, resamples, seed)
     else:
         drawn = _RatioKept(data, ratio, resamples, seed)

@@ -23,6 +23,8 @@ _OTHERWISE = (
     "mvpi.sb3.risk_averse"
 )
 
+_FLATTEN = "wrap the environment in gymnasium.wrappers.FlattenObservation"
+
 
 @dataclass(frozen=True)
 class FlatObservations:
@@ -123,13 +125,12 @@ class Spaces:
 
 
 def _flat(space: gym.Space[Any]) -> FlatObservations:
+    if isinstance(space, gym.spaces.Dict | gym.spaces.Tuple):
+        raise InputError(f"observations must be a flat Box of floats, got {space}; {_FLATTEN}")
     if not isinstance(space, gym.spaces.Box):
         raise InputError(f"observations must be a flat Box of floats, got {space}; {_OTHERWISE}")
     if len(space.shape) != 1:
-        raise InputError(
-            f"observations must be flat, got the shape {space.shape}; wrap the environment in "
-            "gymnasium.wrappers.FlattenObservation"
-        )
+        raise InputError(f"observations must be flat, got the shape {space.shape}; {_FLATTEN}")
     if not np.issubdtype(space.dtype, np.floating):
         raise InputError(f"observations must be floats, got {space.dtype}; {_OTHERWISE}")
     return FlatObservations(int(space.shape[0]))
