@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import re
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 
 from mvpi.stats import relative_change
 
 _LONGEST_REASON = 200
+_DIGITS = 8
 
 
 def without_address(description: str) -> str:
@@ -38,6 +40,26 @@ def reason(error: BaseException) -> str:
         return f"{error} is missing"
     told = error.strerror if isinstance(error, OSError) else None
     return one_line(told or str(error))[:_LONGEST_REASON]
+
+
+def rounded_up(number: float) -> str:
+    """Eight digits, not below the number: a lower bound that is accepted when it is typed in.
+
+    >>> rounded_up(0.28994971001), rounded_up(0.6), rounded_down(-0.28994971001)
+    ('0.28994972', '0.6', '-0.28994972')
+    """
+    return _rounded(number, ROUND_CEILING)
+
+
+def rounded_down(number: float) -> str:
+    """Eight digits, not above the number; see `rounded_up`."""
+    return _rounded(number, ROUND_FLOOR)
+
+
+def _rounded(number: float, direction: str) -> str:
+    known = f"{number:.12g}"  # the digits beyond are rounding errors: 0.6 stays 0.6
+    rounded = Context(prec=_DIGITS, rounding=direction).create_decimal(known)
+    return f"{float(rounded):.{_DIGITS}g}"
 
 
 def percent_change(before: float, after: float) -> str:

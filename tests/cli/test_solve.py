@@ -126,14 +126,16 @@ def test_solve_for_the_return_of_an_episode(capsys, model: Path, inner: str) -> 
 @pytest.mark.parametrize(
     ("extra", "words"),
     [
-        (["--risk", "return:0.5"], "horizon="),
-        (["--risk", "0.5", "--horizon", "3"], "OfReturn"),
+        (["--risk", "return:0.5"], "--horizon 20"),
+        (["--risk", "0.5", "--horizon", "3"], "--risk return:0.5"),
         (["--risk", "return:0.5", "--horizon", "0"], "horizon"),
-        (["--risk", "return:0.5", "--horizon", "3", "--local"], "local"),
-        (["--risk", "return:0.5", "--return-step", "0.1", "--local"], "local"),
+        (["--risk", "return:0.5", "--horizon", "3", "--local"], "--horizon"),
+        (["--risk", "return:0.5", "--return-step", "0.1", "--local"], "--return-step"),
+        (["--risk", "return:0.5", "--local"], "--risk return:0.5"),
         (["--risk", "return:0.5", "--horizon", "3", "--return-step", "0"], "return_step"),
-        (["--risk", "0.5", "--return-step", "0.1"], "OfReturn"),
-        (["--risk", "range:0:1"], "mvpi.frontier"),
+        (["--risk", "cvar:0.1", "--return-step", "0.1"], "--risk return:cvar:0.1,"),
+        (["--risk", "range:0:1"], "mvpi frontier"),
+        (["--risk", "return:range:0:1", "--horizon", "3"], "mvpi frontier"),
     ],
 )
 def test_solve_refuses_in_one_line(capsys, model: Path, extra: list[str], words: str) -> None:
@@ -142,6 +144,20 @@ def test_solve_refuses_in_one_line(capsys, model: Path, extra: list[str], words:
     lines = capsys.readouterr().err.strip().splitlines()
     assert words in " ".join(lines)
     assert not any("Traceback" in line for line in lines)
+
+
+@pytest.mark.parametrize("command", ["solve", "frontier"])
+@pytest.mark.parametrize("suffix", [".xlsx", ".ods"])
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_workbook_is_to_be_saved_as_csv(
+    capsys, tmp_path: Path, command: str, suffix: str, exists: bool
+) -> None:
+    book = tmp_path / f"machine{suffix}"
+    if exists:
+        book.write_bytes(b"PK")
+    with pytest.raises(SystemExit):
+        cli.main([command, str(book)])
+    assert capsys.readouterr().err.strip().endswith("save the sheet as CSV")
 
 
 def test_solve_with_rounded_rewards(capsys, model: Path) -> None:
@@ -158,6 +174,7 @@ def test_frontier_of_the_return_of_an_episode(capsys, model: Path) -> None:
     facts = json.loads(answer(capsys, "frontier", str(model), "--horizon", "3", "--json"))
     assert facts["means"] == expected.means.tolist()
     assert facts["variances"] == expected.variances.tolist()
+    assert facts["converged"] is True
     assert [len(policy) for policy in facts["policies"]] == [len(p) for p in expected.policies]
     assert set(facts["policies"][0][0]) == {"time", "state", "return_so_far", "action"}
     assert "efficient policies" in answer(capsys, "frontier", str(model), "--horizon", "3")

@@ -327,10 +327,33 @@ def test_means_and_variances_cannot_be_written(small: Frontier) -> None:
 def test_unreachable_requests_name_the_bound(small: Frontier) -> None:
     with pytest.raises(InputError, match=r"limit must be >= ") as caught:
         small.with_variance_at_most(0.5 * float(small.variances[0]))
-    assert f"{small.variances[0]:.8g}" in str(caught.value)
+    assert _named(caught.value) == pytest.approx(small.variances[0], rel=1e-7)
     with pytest.raises(InputError, match=r"target must be <= ") as caught:
         small.with_mean_at_least(float(small.means[-1]) + 0.1)
-    assert f"{small.means[-1]:.8g}" in str(caught.value)
+    assert _named(caught.value) == pytest.approx(small.means[-1], rel=1e-7)
+
+
+def _named(error: InputError) -> float:
+    """The bound that a message names."""
+    return float(str(error).split("= ")[1].split(",")[0])
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_bound_that_a_message_names_is_accepted(seed: int) -> None:
+    """Rounded to the nearest of eight digits, half of them would be refused by the same words."""
+    rng = np.random.default_rng(seed)
+    rewards = 100.0 * rng.normal(size=(3, 2, 3))
+    mdp = mvpi.MDP(rng.dirichlet(np.ones(3), (3, 2)), rewards, 0.9)
+    efficient = mvpi.frontier(mdp)
+    requests = [
+        (efficient.with_variance_at_most, 0.0),
+        (lambda limit: mvpi.optimize(mdp, mvpi.VarianceBudget(limit)), 0.0),
+        (efficient.with_mean_at_least, 1e3),
+    ]
+    for request, impossible in requests:
+        with pytest.raises(InputError) as caught:
+            request(impossible)
+        assert request(_named(caught.value)).converged
 
 
 @pytest.mark.parametrize("wrong", [math.nan, "a lot", None, True, [1.0]])

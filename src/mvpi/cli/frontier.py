@@ -120,5 +120,6 @@ def _frontier_facts(mdp: MDP, found: Frontier) -> dict[str, Any]:
         "variances": found.variances.tolist(),
         "risk_aversions": [None if r is None else list(r) for r in found.risk_aversions],
         "policies": [policy_facts(policy) for policy in found.policies],
+        "converged": found.converged,
         "solves": found.solves,
     }

@@ -22,6 +22,7 @@ from mvpi.cli.display import json_label, label_text, number, print_json
 from mvpi.cli.usage import RiskText
 from mvpi.errors import InputError
 from mvpi.risk import MeanVariance, OfReturn, Risk, parse_risk
+from mvpi.risk.extended import range_of
 
 if TYPE_CHECKING:
     from mvpi._types import Array
@@ -59,12 +60,7 @@ class Solve:
     def run(self, console: Console) -> None:
         from mvpi.tabular import optimize, policy_iteration
 
-        risk = parse_risk(self.risk)
-        for name in ("horizon", "return_step"):
-            if self.local and getattr(self, name) is not None:
-                raise InputError(
-                    f"local is for the reward of a step: leave out either local or {name}"
-                )
+        risk = self._checked_risk()
         mdp = read_model(self.model, self.discount)
         with progress_display("solving") as progress:
             if self.local:
@@ -81,6 +77,30 @@ class Solve:
         console.print(comparison(risk, {"risk-neutral": neutral, name: solution}, least))
         console.print(verdict(neutral, solution, least))
         _print_policy(console, mdp, solution)
+
+    def _checked_risk(self) -> Risk:
+        """The measure, where the other options suit it; errors name options, not arguments."""
+        risk = parse_risk(self.risk)
+        given = [name for name in ("horizon", "return_step") if getattr(self, name) is not None]
+        options = ["--" + name.replace("_", "-") for name in given]
+        if self.local and (options or risk.of_return):
+            other = options[0] if options else f"--risk {self.risk}"
+            raise InputError(f"--local is for the reward of a step: leave out --local or {other}")
+        if range_of(risk) is not None:
+            raise InputError(
+                f"--risk {self.risk} stands for many measures: give one risk aversion, or use "
+                "mvpi frontier for all of them"
+            )
+        if risk.of_return and self.horizon is None:
+            raise InputError(
+                f"--risk {self.risk} needs the number of steps of an episode, such as --horizon 20"
+            )
+        if options and not risk.of_return:
+            raise InputError(
+                f"{options[0]} is for the return of an episode: use --risk return:{self.risk}, or "
+                "leave it out"
+            )
+        return risk
 
     @property
     def _episode(self) -> dict[str, Any]:
@@ -100,8 +120,9 @@ class Solve:
 def read_model(model: str, discount: float | None) -> MDP:
     """The MDP in a file, or that of an environment id; `discount` replaces its own."""
     from mvpi.tabular import MDP
+    from mvpi.tabular.outcome_columns import WORKBOOKS
 
-    if model.lower().endswith(".csv"):
+    if model.lower().endswith((".csv", *WORKBOOKS)):
         return MDP.from_outcomes(model, discount=0.99 if discount is None else discount)
     if model.endswith(".npz") or Path(model).exists():
         mdp = MDP.load(model)

@@ -9,6 +9,7 @@ import math
 from dataclasses import dataclass
 from itertools import pairwise
 
+from mvpi._text import rounded_up
 from mvpi.errors import InputError
 from mvpi.stats import sharpe_ratio
 from mvpi.tabular._vertices import BoundedObjective, Interval, Line, Point, unit
@@ -23,8 +24,8 @@ class LimitTooSmall(InputError):
     def __init__(self, limit: float, least: float, hint: str = ""):
         self.limit, self.least = limit, least
         super().__init__(
-            f"limit must be >= {least:.8g}, the least variance any policy reaches{hint}, got "
-            f"{limit:.8g}"
+            f"limit must be >= {rounded_up(least)}, the least variance any policy reaches{hint}, "
+            f"got {limit}"
         )
 
 

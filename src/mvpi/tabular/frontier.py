@@ -25,6 +25,7 @@ import numpy as np
 
 from mvpi import stats
 from mvpi._checks import check_callback, check_choice, check_count, check_number
+from mvpi._text import rounded_down
 from mvpi._types import Array
 from mvpi.errors import InputError
 from mvpi.tabular._objectives import Budget, LeastVariance, LimitTooSmall, Sharpe, Tradeoff
@@ -240,8 +241,8 @@ class Frontier:
             unit = max(self._scales.explored[0].scale, abs(best.mean))
             if target - best.mean > self._tolerance * unit:
                 raise InputError(
-                    f"target must be <= {best.mean:.8g}, the largest mean any policy reaches, "
-                    f"got {target:.8g}"
+                    f"target must be <= {rounded_down(best.mean)}, the largest mean any policy "
+                    f"reaches, got {target}"
                 )
             target = best.mean
         bound = self._scales.upper_bound(lambda _: LeastVariance(), target, power=2)
@@ -258,8 +259,8 @@ class Frontier:
         most = self._efficient[-1].mean
         if most <= risk_free:
             raise InputError(
-                f"risk_free must be < {most:.8g}, the largest mean any policy reaches, got "
-                f"{risk_free:.8g}"
+                f"risk_free must be < {rounded_down(most)}, the largest mean any policy reaches, "
+                f"got {risk_free}"
             )
 
         def ratio(one: Candidate) -> float:

@@ -15,6 +15,8 @@ from mvpi.errors import InputError
 from mvpi.tabular.labels import listed
 
 COLUMNS = ("state", "action", "probability", "reward", "next_state")
+WORKBOOKS = (".xlsx", ".xls", ".ods")
+"""Files of spreadsheets that are not read, but often given."""
 _SEPARATORS = ",;\t"
 """What spreadsheets write between cells."""
 
@@ -84,7 +86,8 @@ def _of_file(path: str | PathLike[str]) -> dict[str, list[str]]:
     """The columns of a CSV file by the names in its first line; empty lines do not count."""
     where = fspath(path)
     if not str(where).lower().endswith(".csv"):
-        raise InputError(f"a file of outcomes must be a CSV file, got {shown(where)}")
+        remedy = ": save the sheet as CSV" if str(where).lower().endswith(WORKBOOKS) else ""
+        raise InputError(f"a file of outcomes must be a CSV file, got {shown(where)}{remedy}")
     try:
         with open(path, encoding="utf-8-sig", newline="") as file:  # noqa: PTH123
             lines = file.read().splitlines()
