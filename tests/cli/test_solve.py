@@ -449,3 +449,38 @@ def test_shell_mistake(tmp_path: Path, arguments: list[str]) -> None:
     assert done.stdout == ""
     assert len(done.stderr.splitlines()) == 1
     assert "Traceback" not in done.stderr
+
+
+COUNTS = """\
+state,action,probability,reward,next_state
+new,run,199,1,used
+new,run,1,-10,new
+used,run,9,1,used
+used,run,1,-10,scrap
+used,service,1,0,new
+"""
+
+
+def test_a_csv_file_is_read_as_its_options_say(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "machine.csv"
+    path.write_text(COUNTS)
+    mdp = mvpi.MDP.from_outcomes(path, start=["new"], normalise=True, absorbing=True)
+    options = ["--start", "new", "--normalise", "--absorbing", "--json"]
+    solved = json.loads(answer(capsys, "solve", str(path), "--risk", "0.1", *options))
+    assert solved["value"] == optimize(mdp, 0.1).value
+    assert solved["state_labels"] == ["new", "scrap", "used"]
+    explored = json.loads(answer(capsys, "frontier", str(path), *options))
+    assert explored["means"] == mvpi.frontier(mdp).means.tolist()
+
+
+@pytest.mark.parametrize("option", [["--start", "0"], ["--normalise"], ["--absorbing"]])
+@pytest.mark.parametrize("command", ["solve", "frontier"])
+def test_options_of_csv_files_are_refused_for_other_models(
+    model: Path, command: str, option: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        cli.main([command, str(model), *option])
+    told = capsys.readouterr().err
+    assert told == f"mvpi: {option[0]} is for .csv files of outcomes, not for {model}\n"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -10,14 +10,8 @@ import tyro
 from rich.console import Console
 
 from mvpi.cli.display import print_json
-from mvpi.cli.solve import (
-    frontier_table,
-    model_facts,
-    policy_facts,
-    progress_display,
-    read_model,
-    smallest_reward,
-)
+from mvpi.cli.finite_mdp import CsvOptions, OfCsv, model_facts, read_model
+from mvpi.cli.solve import frontier_table, policy_facts, progress_display, smallest_reward
 from mvpi.errors import InputError
 
 if TYPE_CHECKING:
@@ -41,6 +35,7 @@ class FrontierCommand:
     with a transition table, or a run directory of `mvpi train --risk range:LOW:HIGH`."""
     discount: float | None = None
     """Of an MDP: in (0, 1], 1 is the average reward; default: the file's own, or 0.99."""
+    csv: OfCsv = field(default_factory=CsvOptions)
     horizon: int | None = None
     """Of an MDP: the number of steps of an episode, for the frontier of its return."""
     out: Path | None = None
@@ -66,6 +61,7 @@ class FrontierCommand:
         path = Path(self.model)
         if path.is_dir() or path.suffix == ".safetensors":
             self._refuse("an agent", "discount", "horizon")
+            self.csv.refuse(self.model)
             if self.spread != FrontierCommand.spread:
                 raise InputError("--spread is for MDPs: that of an agent is a standard deviation")
             self._run_agent(console)
@@ -89,7 +85,7 @@ class FrontierCommand:
     def _run_mdp(self, console: Console) -> None:
         from mvpi.tabular import frontier
 
-        mdp = read_model(self.model, self.discount)
+        mdp = read_model(self.model, self.discount, self.csv)
         with progress_display("exploring") as progress:
             found = frontier(mdp, horizon=self.horizon, progress=progress)
         if self.out is not None:

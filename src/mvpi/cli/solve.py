@@ -6,8 +6,7 @@ import math
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
@@ -19,6 +18,7 @@ from rich.text import Text
 from mvpi._rounding import Rounding
 from mvpi._text import change
 from mvpi.cli.display import json_label, label_text, number, print_json
+from mvpi.cli.finite_mdp import CsvOptions, OfCsv, model_facts, read_model
 from mvpi.cli.usage import RiskText
 from mvpi.errors import InputError
 from mvpi.risk import MeanVariance, OfReturn, Risk, parse_risk
@@ -47,6 +47,7 @@ class Solve:
     risk: RiskText = "1.0"
     discount: float | None = None
     """In (0, 1], 1 is the average reward; default: the file's own, or 0.99."""
+    csv: OfCsv = field(default_factory=CsvOptions)
     horizon: int | None = None
     """The number of steps of an episode, for a risk of its return (return:RISK)."""
     return_step: float | None = None
@@ -61,7 +62,7 @@ class Solve:
         from mvpi.tabular import optimize, policy_iteration
 
         risk = self._checked_risk()
-        mdp = read_model(self.model, self.discount)
+        mdp = read_model(self.model, self.discount, self.csv)
         with progress_display("solving") as progress:
             if self.local:
                 solution = policy_iteration(mdp, risk)
@@ -115,19 +116,6 @@ class Solve:
         solution = optimize(mdp, OfReturn(MeanVariance(0.0)), **self._episode)
         policy = solution.policy
         return with_value(solution, risk, (policy.returns, policy.probabilities))
-
-
-def read_model(model: str, discount: float | None) -> MDP:
-    """The MDP in a file, or that of an environment id; `discount` replaces its own."""
-    from mvpi.tabular import MDP
-    from mvpi.tabular.outcome_columns import WORKBOOKS
-
-    if model.lower().endswith((".csv", *WORKBOOKS)):
-        return MDP.from_outcomes(model, discount=0.99 if discount is None else discount)
-    if model.endswith(".npz") or Path(model).exists():
-        mdp = MDP.load(model)
-        return mdp if discount is None else mdp.with_discount(discount)
-    return MDP.from_gymnasium(model, 0.99 if discount is None else discount)
 
 
 @contextmanager
@@ -242,19 +230,6 @@ def smallest_reward(mdp: MDP) -> float:
     """The smallest absolute reward other than 0: smaller means are rounding errors."""
     sizes = abs(mdp.rewards)
     return float(sizes.min(where=sizes > 0, initial=math.inf)) if sizes.any() else 0.0
-
-
-def model_facts(mdp: MDP) -> dict[str, Any]:
-    """The size of an MDP, its discount and its labels, for JSON."""
-    facts: dict[str, Any] = {
-        "states": mdp.n_states,
-        "actions": mdp.n_actions,
-        "discount": mdp.discount,
-    }
-    if mdp.labels.given:
-        for kind, labels in (("state", mdp.state_labels), ("action", mdp.action_labels)):
-            facts[f"{kind}_labels"] = [json_label(label) for label in labels]
-    return facts
 
 
 def _solution_facts(solution: Solution) -> dict[str, Any]:
