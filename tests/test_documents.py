@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import os
 import re
 import subprocess
@@ -13,6 +14,9 @@ from pathlib import Path
 import pytest
 
 import mvpi
+from mvpi.agents.registry import AGENTS
+from mvpi.cli.app import _command
+from mvpi.cli.usage import _drawn
 
 ROOT = Path(__file__).parent.parent
 PAGES = [
@@ -84,12 +88,39 @@ def test_links_of_readme_lead_somewhere() -> None:
         assert (ROOT / target).exists(), target
 
 
+def test_every_page_is_in_the_navigation() -> None:
+    navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2]
+    docs = ROOT / "docs"
+    written = {page.relative_to(docs).as_posix() for page in docs.rglob("*.md")}
+    assert written == set(re.findall(r"([\w/.-]+\.md)$", navigation, re.MULTILINE)) - {
+        "results/README.md"
+    }
+
+
+def test_every_command_is_on_its_page() -> None:
+    page = (ROOT / "docs/reference/command-line.md").read_text(encoding="utf-8")
+    for command in AGENTS:
+        assert f"<!-- help: train {command} -->" in page
+    listed = _drawn(_command, ["--help"])
+    for command in re.findall(r"• (\w+)", listed):
+        assert f"<!-- help: {command} -->" in page
+
+
+def test_a_warning_stops_the_site() -> None:
+    """mkdocs counts no warnings when it is quiet: then `--strict` lets a broken link pass."""
+    commands = re.findall(r"mkdocs build.*", (ROOT / "Makefile").read_text(encoding="utf-8"))
+    assert commands
+    for command in commands:
+        assert "--strict" in command
+        assert "-q" not in command.split()
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The site as `make docs` builds it: any broken link fails."""
+    """The site as `make docs` builds it: any warning fails, such as a broken link (not with -q)."""
     out = tmp_path_factory.mktemp("site")
     done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "-q", "-d", str(out)],
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "-d", str(out)],
         cwd=ROOT,
         env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
         capture_output=True,
@@ -117,6 +148,8 @@ def test_the_site_can_be_searched_and_has_the_reference(site: Path) -> None:
     text = (site / "reference/command-line.html").read_text(encoding="utf-8")
     assert "--buffer-size INT" in text
     assert "help:" not in text
+    shown = re.sub(r"<[^>]+>", "", "".join(re.findall(r"<pre>.*?</pre>", text, re.DOTALL)))
+    assert max(len(html.unescape(line)) for line in shown.splitlines()) <= 80
 
 
 @pytest.mark.slow

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import re
 import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parent.parent
+_COLUMNS = 80
+"""Of a help text: more would be cut on a screen 1,280 pixels wide."""
 _OUTSIDE = (
     "results/**/*.md",
     "results/**/*.csv",
@@ -49,7 +52,7 @@ def with_links(markdown: str, src_uri: str) -> str:
 
 def with_help(markdown: str) -> str:
     """`<!-- help: solve -->` becomes what `mvpi solve --help` prints."""
-    return re.sub(r"<!-- help: ([\w ]*)-->", lambda found: _help(found[1].split()), markdown)
+    return re.sub(r"<!-- help: ([\w -]*)-->", lambda found: _help(found[1].split()), markdown)
 
 
 def _help(path: list[str]) -> str:
@@ -57,6 +60,16 @@ def _help(path: list[str]) -> str:
     from mvpi.cli.app import _command
     from mvpi.cli.usage import _drawn
 
-    text = _drawn(_command, [*path, "--help"], columns=90)
-    lines = [line.rstrip() for line in text.rstrip().splitlines()]
+    text = _drawn(_command, [*path, "--help"], columns=_COLUMNS)
+    lines = [line for long in text.rstrip().splitlines() for line in _wrapped(long.rstrip())]
     return "\n".join(["```text", *lines, "```"])
+
+
+def _wrapped(line: str) -> list[str]:
+    """Lines of at most `_COLUMNS`: descriptions, which tyro leaves to the terminal to break.
+
+    >>> [len(line) for line in _wrapped("usage: mvpi " + "word " * 20)]
+    [76, 34]
+    """
+    width = {"width": _COLUMNS, "break_long_words": False, "break_on_hyphens": False}
+    return textwrap.wrap(line, **width) if len(line) > _COLUMNS else [line]

@@ -108,6 +108,17 @@ def test_nothing_is_wider_than_the_screen(page: Any) -> None:
     assert wide <= inner
 
 
+def test_the_last_tick_of_a_curve_has_its_label(page: Any) -> None:
+    """Curves end at the right edge; without room beside it Plotly leaves the last label out."""
+    plot = figure(page, "Learning curves").locator(".chart")
+    plot.scroll_into_view_if_needed()
+    last = plot.evaluate("p => p._fullLayout.xaxis.range[1]")
+    shown = plot.locator(".xtick text")
+    labels = [shown.nth(i) for i in range(shown.count()) if shown.nth(i).is_visible()]
+    ticks = [float(str(label.text_content()).replace(",", "")) for label in labels]
+    assert last in ticks
+
+
 def test_it_prints_pictures(page: Any) -> None:
     page.emulate_media(media="print")
     shown = figure(page, "Learning curves")

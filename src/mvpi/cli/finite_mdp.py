@@ -22,8 +22,8 @@ _DISCOUNT = 0.99
 class CsvOptions:
     """How a .csv file of outcomes is read; other models know all this themselves."""
 
-    start: Annotated[tuple[str, ...], tyro.conf.arg(help_behavior_hint="(default: all)")] = ()
-    """Of a .csv file: the state to start in, or several equally likely ones."""
+    start: Annotated[tuple[str, ...], tyro.conf.arg(help_behavior_hint="")] = ()
+    """Of a .csv file: the state to start in, or several equally likely ones; left out, all."""
     normalise: bool = False
     """Of a .csv file: divide the probabilities of every state and action by their sum, such as
     counts."""

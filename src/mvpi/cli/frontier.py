@@ -34,7 +34,7 @@ class FrontierCommand:
     """An .npz file (see `mvpi.MDP.save`), a .csv file of outcomes, the id of an environment
     with a transition table, or a run directory of `mvpi train --risk range:LOW:HIGH`."""
     discount: float | None = None
-    """Of an MDP: in (0, 1], 1 is the average reward; default: the file's own, or 0.99."""
+    """Of an MDP: in (0, 1], 1 is the average reward; left out, the file's own, or 0.99."""
     csv: OfCsv = field(default_factory=CsvOptions)
     horizon: int | None = None
     """Of an MDP: the number of steps of an episode, for the frontier of its return."""
@@ -43,11 +43,11 @@ class FrontierCommand:
     spread: Literal["variance", "standard deviation"] = "variance"
     """Of an MDP: what the horizontal axis of the picture shows."""
     points: int | None = None
-    """Of an agent: how many risk aversions, at equal distances along its range; default: 11."""
+    """Of an agent: how many risk aversions, at equal distances along its range; left out, 11."""
     episodes: int | None = None
-    """Of an agent: episodes at each of them; default: 100."""
+    """Of an agent: episodes at each of them; left out, 100."""
     seed: int | None = None
-    """Of an agent: seed of the episodes; default: 0."""
+    """Of an agent: seed of the episodes; left out, 0."""
     env: str | None = None
     """Of an agent: another environment than the one it was trained in."""
     action_noise: float | None = None

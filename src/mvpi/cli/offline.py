@@ -42,9 +42,9 @@ class Learn:
     updates: int = 100_000
     """Updates of the networks in all; finite data need none."""
     y: float | None = None
-    """The number in the augmented reward, where it is known; default: estimated from the data."""
+    """The number in the augmented reward, where it is known; left out, estimated from the data."""
     low: tuple[float, ...] | None = None
-    """The smallest actions, a number or one per dimension; default: as the data say, or have."""
+    """The smallest actions, a number or one per dimension; left out, as the data say, or have."""
     high: tuple[float, ...] | None = None
     """The largest actions."""
     seed: int = 0
@@ -136,7 +136,7 @@ class EvaluateOffline:
     discount: float = 0.99
     """Discount factor."""
     method: Literal["gradient-dice", "gen-dice", "dual-dice", "exact"] | None = None
-    """How density ratios are found; default: exact for finite data, else gen-dice."""
+    """How density ratios are found; left out, exact for finite data, else gen-dice."""
     confidence: float = 0.95
     """Of the intervals."""
     level: float = 0.1
@@ -184,11 +184,11 @@ class Relabel:
     """The id of the copy."""
     risk: RiskText = "1.0"
     y: float | None = None
-    """The number in the augmented reward; default: measured on the data, or for --policy."""
+    """The number in the augmented reward; left out, measured on the data, or for --policy."""
     policy: Path | None = None
     """A policy for which y is to be measured."""
     discount: float | None = None
-    """Discount factor, for that; default: 0.99."""
+    """Discount factor, for that; left out, 0.99."""
 
     def run(self, console: Console) -> None:
         from mvpi.offline import relabel

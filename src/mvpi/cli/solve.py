@@ -46,7 +46,7 @@ class Solve:
     or the id of an environment with a transition table."""
     risk: RiskText = "1.0"
     discount: float | None = None
-    """In (0, 1], 1 is the average reward; default: the file's own, or 0.99."""
+    """In (0, 1], 1 is the average reward; left out, the file's own, or 0.99."""
     csv: OfCsv = field(default_factory=CsvOptions)
     horizon: int | None = None
     """The number of steps of an episode, for a risk of its return (return:RISK)."""

@@ -39,7 +39,7 @@ class TrainOptions(AgentOptions):
     seed: int = 0
     """Makes the run repeatable."""
     out: Path | None = None
-    """The run directory; default: runs/ALGORITHM-ENV-risk-RISK-seed-SEED."""
+    """The run directory; left out, runs/ALGORITHM-ENV-risk-RISK-seed-SEED."""
     tensorboard: bool = False
     """Also write TensorBoard event files, into the run directory."""
     json: bool = False

@@ -153,7 +153,7 @@ def _risks(texts: Sequence[str]) -> list[Risk]:
     """The measures, each once, numbers by growing risk aversion."""
     risks = list(dict.fromkeys(parse_risk(text) for text in texts))
     if len(risks) < 2 or len(risks) < len(texts):
-        raise InputError(f"--risks must be two or more, each once, got {' '.join(texts)}")
+        raise InputError(f"--risks must be two or more, each once, got {' '.join(texts) or 'none'}")
     for risk in risks:
         learnable(risk)
         if range_of(risk) is not None:

@@ -237,7 +237,7 @@ def _lines(x: list[float], y: list[float], line: Figure) -> Figure:
 def _layout(x: str, y: str) -> Figure:
     grid = {"gridcolor": "#e6e8eb", "zeroline": False, "automargin": True, "exponentformat": "none"}
     return {
-        "margin": {"l": 48, "r": 8, "t": 24, "b": 40},
+        "margin": {"l": 48, "r": 32, "t": 24, "b": 40},
         "xaxis": {**grid, "title": {"text": x}},
         "yaxis": {**grid, "title": {"text": y}},
         "legend": {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom"},
