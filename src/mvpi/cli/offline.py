@@ -156,7 +156,7 @@ class EvaluateOffline:
             data,
             policy_in(self.policy),
             self.discount,
-            method=self.method or ("gen-dice" if data.n_states is None else "exact"),
+            method=self.method,
             confidence=self.confidence,
             seed=self.seed,
         )

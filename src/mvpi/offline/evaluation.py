@@ -164,8 +164,8 @@ def evaluate(
             transitions: with finite data the intervals hold what few of them leave open.
         policy: as in `density_ratio`.
         discount: in [0, 1]; that of the occupancy.
-        method: of `density_ratio`; left out, "exact" for finite data without features, and
-            otherwise "gradient-dice".
+        method: of `density_ratio`; left out, "exact" for finite data, "gradient-dice" with
+            features and "gen-dice" with networks.
         confidence: of the intervals.
         resamples: how many times a statistic is computed for an interval; with finite data the
             first interval also takes as many solves for the ratio.
@@ -182,9 +182,10 @@ def evaluate(
     discount = check_number(discount, "discount", at_least=0.0, at_most=1.0)
     confidence = check_number(confidence, "confidence", above=0.0, at_most=1.0)
     resamples = check_count(resamples, "resamples")
-    finite = data.n_states is not None and options.get("features") is None
+    featured = options.get("features") is not None
+    finite = data.n_states is not None and not featured
     if method is None:
-        method = "exact" if finite else "gradient-dice"
+        method = "exact" if finite else "gradient-dice" if featured else "gen-dice"
     ratio = density_ratio(data, policy, discount, method, steps=steps, seed=seed, **options)
     of_values = {name: options[name] for name in ("features", "hidden") if name in options}
     q_mean = None
