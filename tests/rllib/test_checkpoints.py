@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.rllib_problems import dqn, ppo
+from helpers.rllib_problems import assert_same_bits, dqn, ppo, weights
 from ray.rllib.algorithms.algorithm import Algorithm
 
 import mvpi
@@ -27,13 +27,13 @@ def same(one: mvpi.Augmenter, other: mvpi.Augmenter) -> bool:
     return same_arrays and n == m and one.y == other.y and one.risk == other.risk
 
 
-def learner_y(algorithm: Any) -> float:
+def learner_told(algorithm: Any) -> tuple[Any, float]:
     (piece,) = (
         p
         for p in algorithm.learner_group._learner._learner_connector.connectors
         if isinstance(p, AugmentRewards)
     )
-    return float(piece.y)
+    return piece.risk, float(piece.y)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_round_trip(build: Any, config: Any, tmp_path: Path) -> None:
     after = augmenter_of(again)
     assert after is not before
     assert same(after, before)
-    assert learner_y(again) == before.y  # already before the next sample
+    assert learner_told(again) == (before.risk, before.y)  # already before the next sample
     for augmenter in (before, after):
         augmenter.observe([1.0, 5.0], [0, 1], [False, True])
     assert same(after, before)
@@ -121,3 +121,16 @@ def test_a_window_of_another_length_is_kept(build: Any, tmp_path: Path) -> None:
     other._mvpi.set_state(state[COMPONENT])
     assert augmenter_of(other).window == 20
     assert augmenter_of(other).rewards.size == 20
+
+
+def test_another_risk_aversion_on_restore(build: Any, tmp_path: Path) -> None:
+    """Weights and recent rewards are those of the checkpoint, the risk is the new one."""
+    algorithm = build(risk_averse(ppo(), risk=0.3))
+    algorithm.train()
+    other = build(risk_averse(ppo(), risk=5.0))
+    other.restore_from_path(algorithm.save_to_path(str(tmp_path)))
+    assert_same_bits(weights(other)["module"], weights(algorithm)["module"])
+    before, after = augmenter_of(algorithm), augmenter_of(other)
+    assert after.rewards.tobytes() == before.rewards.tobytes()
+    assert after.risk == mvpi.MeanVariance(5.0)
+    assert learner_told(other) == (after.risk, before.y)

@@ -193,6 +193,20 @@ def test_the_return_of_whole_algorithms(build: Any, config: Any) -> None:
     assert checked >= 16
 
 
+def test_complete_episodes_are_acted_with_many_risk_aversions(build: Any) -> None:
+    """With a seed and whole episodes RLlib resets with that seed before every sample."""
+    config = ppo().env_runners(batch_mode="complete_episodes")
+    algorithm = build(risk_averse(config, risk=RANGE))
+    kept: list[Any] = []
+    plain = algorithm._mvpi.observe
+    algorithm._mvpi.observe = lambda samples: (kept.extend(samples), plain(samples))
+    algorithm.train()
+    began = np.concatenate([sample.times for sample in kept]) == 0
+    acted = np.concatenate([sample.seen for sample in kept])[began, 0, 0]
+    assert acted.size > 20
+    assert np.unique(acted).size == acted.size
+
+
 def test_a_return_ends_where_its_episode_is_cut(build: Any) -> None:
     """Nothing is bootstrapped there: half of the episodes of `Gamble` are cut."""
     algorithm = build(risk_averse(dqn(), risk=mvpi.OfReturn(0.5)))

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.rllib_problems import Portfolio, appo, dqn, impala, ppo, sac
+from helpers.rllib_problems import Portfolio, appo, dqn, impala, ppo, sac, weights
 
 import mvpi
-from mvpi.rllib import augmenter_of, risk_averse
+from mvpi.rllib import augmenter_of, policy_of, risk_averse
 from mvpi.rllib._connector import AugmentRewards
 
 pytestmark = [pytest.mark.usefixtures("ray_session"), pytest.mark.slow]
@@ -81,6 +81,17 @@ def test_asynchronous_rewards_of_many_kinds(build: Any, make: Any) -> None:
     assert {*ours.rewards} == {1.0, 3.0}
     assert result["env_runners"]["episode_return_min"] >= 5.0  # raw
     assert learners(algorithm) == [(mvpi.MeanVariance(0.2), ours.y)]
+
+
+@pytest.mark.parametrize("make", [impala, dqn], ids=["IMPALA", "DQN"])
+def test_the_policy_is_what_learners_have(build: Any, make: Any) -> None:
+    """IMPALA leaves the first weights in the env runner of this process while others sample."""
+    algorithm = build(risk_averse(make().env_runners(num_env_runners=1), risk=0.2))
+    for _ in range(2):
+        algorithm.train()
+    learned = weights(algorithm)["module"]["default_policy"]
+    for name, value in policy_of(algorithm)._module.state_dict().items():
+        assert value.numpy().tobytes() == np.asarray(learned[name]).tobytes()
 
 
 def test_many_runners_of_a_replay(build: Any) -> None:

@@ -60,7 +60,10 @@ def test_what_replaces_ours_is_noticed(build: Any) -> None:
     config = risk_averse(ppo(), risk=1.0).learners(learner_connector=None)
     with pytest.raises(mvpi.InputError, match="call risk_averse last"):
         config.build_algo()
-    algorithm = build(risk_averse(ppo(), risk=1.0).callbacks(on_sample_end=print_nothing))
+    config = risk_averse(ppo(), risk=1.0).callbacks(on_sample_end=print_nothing)
+    with pytest.raises(mvpi.InputError, match=r"on_sample_end=.*call risk_averse last"):
+        config.build_algo()  # not later: with a checkpoint's y it would train on, with that one
+    algorithm = build(risk_averse(ppo(), risk=1.0).callbacks(on_algorithm_init=print_nothing))
     with pytest.raises(mvpi.InputError, match="call risk_averse last"):
         algorithm.train()
     plain = build(ppo())

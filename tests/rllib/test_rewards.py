@@ -211,6 +211,17 @@ def test_off_policy_window_and_evaluation(build: Any) -> None:
     assert not [key for key in result["evaluation"]["env_runners"] if "mvpi" in key]
 
 
+def test_evaluation_on_the_env_runner_that_trains(build: Any) -> None:
+    """Without `config.evaluation(...)`: its rewards are neither observed nor left in results."""
+    algorithm = build(risk_averse(ppo(), risk=0.1))
+    algorithm.train()
+    before = augmenter_of(algorithm).state()[1]["observed"]
+    found = algorithm.evaluate()["env_runners"]
+    assert found["num_episodes"] > 0
+    assert not [key for key in found if "mvpi" in key]
+    assert augmenter_of(algorithm).state()[1]["observed"] == before
+
+
 def test_discounted_occupancy(build: Any) -> None:
     """Whole episodes that terminate, every step of which pays 1: a mean of 1 - gamma^length."""
     config = ppo("CartPole-v1", gamma=0.9, train_batch_size=1000)

@@ -94,11 +94,16 @@ class ExtendedObservation(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConst
     ) -> tuple[Any, dict[str, Any]]:
         observation, info = self.env.reset(seed=seed, options=options)
         if self.risk_aversion is None:
-            self.raw = self.columns.begin(self.np_random)
+            self.raw = self.columns.begin(self._generator(seed))
         else:
             values = {RISK_AVERSION: self.risk_aversion, RETURN_SO_FAR: 0.0}
             self.raw = self.columns.raw(values, ())
         return self._extender(observation, self.raw), info
+
+    def _generator(self, seed: int | None) -> np.random.Generator:
+        """What risk aversions are drawn with, after a reset with `seed`."""
+        del seed
+        return self.np_random
 
     def step(self, action: Any) -> Step:
         observation, reward, terminated, truncated, info = self.env.step(action)

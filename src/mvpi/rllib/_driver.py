@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow.fs
 from ray.rllib.algorithms.algorithm import Algorithm
+from ray.rllib.utils import force_list
 from ray.rllib.utils.checkpoints import Checkpointable
 from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS
 
@@ -28,7 +29,7 @@ from mvpi.risk import RETURN_SO_FAR, range_of
 from mvpi.rllib._connector import Dual, LearnerConnectors, use_everywhere
 from mvpi.rllib._environment import ExtendedEnvironment
 from mvpi.rllib._replay import attach_steps, draws_new_episodes, refuse_other_buffers
-from mvpi.rllib._runner import REWARDS, Sampled, nothing
+from mvpi.rllib._runner import REWARDS, ReportRewards, Sampled, nothing
 from mvpi.rllib._settings import Settings
 
 COMPONENT = "mvpi"
@@ -53,6 +54,12 @@ class Attach:
             raise InputError(
                 "config.learners(learner_connector=...) after risk_averse replaces what it needs: "
                 "set your own connectors first and call risk_averse last"
+            )
+        reports = force_list(algorithm.config.callbacks_on_sample_end)
+        if not any(isinstance(report, ReportRewards) for report in reports):
+            raise InputError(
+                "config.callbacks(on_sample_end=...) after risk_averse replaces what it needs: set "
+                "callbacks first and call risk_averse last"
             )
         if self.settings.columns.size and algorithm.config.env is not ExtendedEnvironment:
             raise InputError(
@@ -101,8 +108,11 @@ class Plug(Checkpointable):
         set_state, components = algorithm.set_state, algorithm.get_checkpointable_components
 
         def aggregate_and_observe(stats_dicts: Any, *, key: Any = None) -> None:
-            if key == ENV_RUNNER_RESULTS:
-                self.observe(_taken(stats_dicts, self.columns.size))
+            path = key if isinstance(key, tuple) else (key,)
+            if path[-1] == ENV_RUNNER_RESULTS:
+                taken = _taken(stats_dicts, self.columns.size)
+                if len(path) == 1:  # else of an evaluation, on the env runner that trains
+                    self.observe(taken)
             aggregate(stats_dicts, key=key)
 
         def state_with_ours(

@@ -45,6 +45,13 @@ class ExtendedEnvironment(ExtendedObservation):
         chosen = ours.get("risk_aversion")
         super().__init__(plain_environment(None, config), risk, ours["return_scale"], chosen)
         self._of_return = risk.of_return
+        self._rng: np.random.Generator | None = None
+
+    def _generator(self, seed: int | None) -> np.random.Generator:
+        """One for all episodes: RLlib resets before every sample of whole ones, with one seed."""
+        if self._rng is None:
+            self._rng = np.random.default_rng(None if seed is None else [seed, 1])
+        return self._rng
 
     def step(self, action: Any) -> Step:
         observation, reward, terminated, truncated, info = super().step(action)

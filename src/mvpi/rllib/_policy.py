@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from ray.rllib.algorithms.algorithm import Algorithm
+from ray.rllib.core import DEFAULT_MODULE_ID
 from ray.rllib.core.columns import Columns as RllibColumns
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 
@@ -50,6 +51,8 @@ class Policy:
         )
         self._all_columns = columns
         self._module = deepcopy(runner.module)
+        # IMPALA and APPO never send weights to this process's env runner while others sample.
+        self._module.set_state(algorithm.learner_group.get_weights()[DEFAULT_MODULE_ID])
         self._to_module, self._to_env = deepcopy((runner._env_to_module, runner._module_to_env))
         with_env: gym.Env[Any, Any] = self.env_factory.evaluation()
         self._spaces = with_env.observation_space, with_env.action_space
