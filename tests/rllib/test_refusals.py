@@ -15,7 +15,7 @@ from ray.rllib.algorithms.marwil import MARWILConfig
 from ray.rllib.algorithms.ppo import PPOConfig
 
 import mvpi
-from mvpi.rllib import augmenter_of, risk_averse
+from mvpi.rllib import augmenter_of, policy_of, risk_averse
 
 
 @pytest.mark.parametrize(
@@ -84,6 +84,13 @@ class Normalised(gym.wrappers.NormalizeReward):  # type: ignore[type-arg]
 def test_normalised_rewards(build: Any) -> None:
     with pytest.raises(mvpi.InputError, match="NormalizeReward"):
         build(risk_averse(dqn(Normalised), risk=1.0))
+
+
+def test_a_policy_needs_the_env_runner_of_the_driver(build: Any) -> None:
+    config = risk_averse(ppo(), risk=1.0)
+    config.env_runners(num_env_runners=1, create_local_env_runner=False)
+    with pytest.raises(mvpi.InputError, match="create_local_env_runner=False"):
+        policy_of(build(config))
 
 
 def test_the_missing_extra_is_named() -> None:

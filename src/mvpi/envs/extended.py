@@ -102,7 +102,6 @@ class ExtendedObservation(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConst
 
     def _generator(self, seed: int | None) -> np.random.Generator:
         """What risk aversions are drawn with, after a reset with `seed`."""
-        del seed
         return self.np_random
 
     def step(self, action: Any) -> Step:

@@ -40,6 +40,11 @@ class Policy:
         acted: float | None = None,
     ) -> None:
         runner = algorithm.env_runner
+        if runner is None:
+            raise InputError(
+                "policy_of needs the env runner of the driver: leave out "
+                "config.env_runners(create_local_env_runner=False)"
+            )
         if runner.module.is_stateful():
             raise InputError(
                 "this module is recurrent, and predict has no memory: use algorithm.evaluate()"
