@@ -228,7 +228,7 @@ def test_a_risk_averse_buffer_in_a_plain_model(tmp_path: Path) -> None:
     model.save_replay_buffer(tmp_path / "averse.pkl")
     plain = SAC_.plain()
     plain.load_replay_buffer(tmp_path / "averse.pkl")
-    with pytest.raises(InputError, match=r"that of a risk-averse model .*attach\(model, risk="):
+    with pytest.raises(InputError, match=r"of a risk-averse model .*attach\(model, risk=1\.0\)"):
         plain.learn(10)
     with pytest.raises(InputError, match="that of a risk-averse model"):
         plain.train(1, 16)
@@ -337,6 +337,45 @@ def test_nothing_in_a_file_runs(entry: str, tmp_path: Path) -> None:
     write_data(path, {**data, entry: {":type:": "x", ":serialized:": "AAAA"}})
     with pytest.raises(InputError, match="is damaged"):
         load(SAC, path, env=Echo())
+
+
+@pytest.mark.parametrize(
+    ("member", "content", "reason"),
+    [
+        ("data", b"[" * 100_000, "is no model file of Stable-Baselines3: maximum recursion"),
+        ("policy.pth", pickle.dumps(print, 2), "cannot be loaded as SAC: UnpicklingError"),
+        ("policy.pth", b"", "cannot be loaded as SAC: EOFError"),
+    ],
+    ids=["deep", "pickle", "empty"],
+)
+def test_damage_is_one_line(member: str, content: bytes, reason: str, tmp_path: Path) -> None:
+    _, path = saved(tmp_path, SAC_)
+    with zipfile.ZipFile(path) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in {**parts, member: content}.items():
+            archive.writestr(name, data)
+    with pytest.raises(InputError, match=reason) as told:
+        load(SAC, path, env=Echo())
+    assert "\n" not in str(told.value)
+
+
+def test_encrypted_files_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "model.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("data", "{}")
+    bits = bytearray(path.read_bytes())
+    for mark, flags in ((b"PK\x01\x02", 8), (b"PK\x03\x04", 6)):
+        bits[bits.index(mark) + flags] |= 1
+    path.write_bytes(bits)
+    with pytest.raises(InputError, match=r"is no model file .*encrypted"):
+        load(SAC, path, env=Echo())
+
+
+def test_a_file_of_another_algorithm_is_refused(tmp_path: Path) -> None:
+    _, path = saved(tmp_path, SAC_)
+    with pytest.raises(InputError, match="cannot be loaded as PPO: TypeError"):
+        load(PPO, path, env=Echo())
 
 
 def test_records_that_are_nonsense(tmp_path: Path) -> None:

@@ -6,22 +6,25 @@ import contextlib
 import hashlib
 import json
 import pickle
+import re
 import subprocess
 import sys
 import warnings
+from enum import Enum
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
+import pandas
 import pytest
 from helpers.sb3_algorithms import ALGORITHMS, Algorithm, Echo
 from helpers.sb3_checks import weights
 from stable_baselines3 import DQN, PPO, SAC, TD3
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.noise import OrnsteinUhlenbeckActionNoise
-from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecNormalize
 
 from mvpi import CVaR, InputError, OfReturn, RiskRange
 from mvpi._storage.arrays import read_arrays, write_arrays
@@ -327,3 +330,167 @@ def test_hostile_files(tmp_path: Path) -> None:
         write_arrays(path, KIND, arrays, {**facts, "model": {**facts["model"], **entry}})
         assert refused() == (entry != {"step": 1})
     assert not fuse.exists()
+
+
+# State in ordinary places: what is one thing at two places stays one, also after resuming.
+
+
+class Side(Enum):
+    LONG, SHORT = 1, -1
+
+
+class Trade(NamedTuple):
+    side: Side
+    size: float
+
+
+class Account:
+    def __init__(self, cash: dict[str, float], place: Any) -> None:
+        self.cash, self.place, self.total = cash, place, 0.0
+
+    def book(self, amount: float) -> float:
+        self.cash["all"] += amount
+        self.place += amount
+        self.total += amount
+        return self.total
+
+
+class Aliased(Echo):
+    """Parts share a dictionary and an array; trades are enums in tuples; methods are kept."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        cash, memory, total = {"all": 0.0}, np.zeros(4), 0.0
+
+        def count(amount: float) -> float:
+            nonlocal total
+            total += amount
+            return total
+
+        self.places = memory[:2], memory[::-1][:2]
+        self.one, self.other = (Account(cash, place) for place in self.places)
+        self.current, self.book, self.count = self.one, self.other.book, count
+        self.trades: list[Trade] = []
+        self.draw = np.random.default_rng(5).normal
+        self.named = np.array(["a", "b"])
+        self.sums = {self.one: 0.0, self.other: 0.0}
+
+    def step(self, action: Any) -> Any:
+        seen, reward, *rest = super().step(action)
+        self.current = self.other if self.current is self.one else self.one
+        side = Side.LONG if reward > 0 else Side.SHORT
+        self.trades.append(Trade(side, self.current.book(self.draw())))
+        self.sums[self.current] += self.count(0.1) + self.book(0.5)
+        self.places[0][0] *= 0.9
+        recent = sum(trade.side.value * trade.size for trade in self.trades[-3:])
+        shared = self.one.cash["all"] + self.other.place.sum() + self.one.place.sum()
+        seen[1] = np.tanh(recent + shared + self.sums[self.one])
+        return seen, reward, *rest
+
+
+def small_td3(env: Any, **more: Any) -> TD3:
+    small = {"learning_starts": 30, "policy_kwargs": {"net_arch": [8]}, "buffer_size": 500}
+    return TD3("MlpPolicy", env, **{**small, "seed": 1, **more})
+
+
+@pytest.mark.parametrize("seed", [1, None])
+def test_what_is_one_stays_one(seed: int | None, tmp_path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ResumeWarning)
+        whole, loaded = continued(lambda e: small_td3(e, seed=seed), TD3, Aliased, tmp_path)
+    assert digest(loaded) == digest(whole)
+
+
+class Toy(Echo):
+    """Draws its first number after `reset`, as environments with a fixed start do."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        gym.Env.reset(self, seed=seed)
+        self._time, self._terminates = 0, False
+        return np.zeros(2, np.float32), {}
+
+
+def test_a_generator_that_is_made_late(tmp_path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ResumeWarning)
+        whole, loaded = continued(lambda e: small_td3(e, seed=None), TD3, Toy, tmp_path)
+    assert digest(loaded) == digest(whole)
+
+
+class Clocked(Echo):
+    def __init__(self) -> None:
+        super().__init__()
+        self.now: Any = pandas.Timestamp("2020-01-01")
+
+    def step(self, action: Any) -> Any:
+        self.now += pandas.Timedelta(days=1)
+        return super().step(action)
+
+
+class Remembering(Echo):
+    """Has objects in a list that `reset` reads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.accounts: list[Account] = []
+
+    def reset(self, **more: Any) -> Any:
+        self.known = sum(account.total for account in self.accounts)
+        return super().reset(**more)
+
+    def step(self, action: Any) -> Any:
+        self.accounts.append(Account({"all": 0.0}, np.zeros(1)))
+        return super().step(action)
+
+
+@pytest.mark.parametrize(("env", "where"), [(Clocked, "now"), (Remembering, r"accounts\.0")])
+def test_what_cannot_be_made_again_is_warned_of(env: Any, where: str, tmp_path: Path) -> None:
+    with pytest.warns(ResumeWarning, match=rf"model\.env\.envs\.0\.env\.{where}.*a new episode"):
+        continued(small_td3, TD3, env, tmp_path)
+
+
+def test_other_processes_are_not_mixed_up(tmp_path: Path) -> None:
+    """The numbers of their connections belong to the process that was saved."""
+
+    def envs() -> Any:
+        return SubprocVecEnv([Echo, Echo], start_method="forkserver")
+
+    def make(env: Any) -> Any:
+        return PPO("MlpPolicy", env, n_steps=16, batch_size=16, seed=2)
+
+    whole = make(envs())
+    whole.learn(STEPS)
+    save_training(whole, tmp_path)
+    env = envs()
+    before = [remote.fileno() for remote in env.remotes]
+    with pytest.warns(ResumeWarning, match=r"remotes\.0.*a new episode begins"):
+        loaded = load_training(PPO, tmp_path, env)
+    assert [remote.fileno() for remote in env.remotes] == before
+    assert loaded.learn(STEPS, reset_num_timesteps=False).num_timesteps > 2 * STEPS
+    for vec_env in (env, whole.env):
+        vec_env.close()
+
+
+def test_times_in_an_episode_go_on(tmp_path: Path) -> None:
+    """The discounted occupancy counts on from the middle of an episode."""
+
+    def make(env: Any) -> Any:
+        return SAC_.plugged(0.5, env, occupancy="discounted")
+
+    whole, loaded = continued(make, SAC, lambda: DummyVecEnv([Echo, Echo]), tmp_path)
+    assert augmenter_of(loaded).y == augmenter_of(whole).y
+    assert digest(loaded) == digest(whole)
+
+
+def test_views_outside_their_array_are_refused(tmp_path: Path) -> None:
+    save_training(SAC_.plain(Aliased()).learn(30), tmp_path)
+    arrays, record = read_arrays(tmp_path / TRAINING, KIND)
+    facts = {n: v for n, v in record.items() if n not in ("format", "kind", "checksum")}
+    text = json.dumps(facts)
+    found = re.search(r'\["view", .*?"<f8", \[2\], (\d+), \[(-?\d+)\]\]', text)
+    assert found is not None
+    for change in ('"<f8", [2], 40, [8]]', '"<f8", [2], 0, [8000]]', '"<f8", [2], -8, [8]]'):
+        hostile = text.replace(found[0], found[0].rpartition('"<f8"')[0] + change)
+        write_arrays(tmp_path / TRAINING, KIND, arrays, json.loads(hostile))
+        with pytest.raises(InputError, match="is damaged, or env is another one"):
+            load_training(SAC, tmp_path, Aliased())

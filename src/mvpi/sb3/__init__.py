@@ -24,6 +24,7 @@ import gymnasium as gym
 
 from mvpi import augmenter
 from mvpi._checks import check_count, check_flag, check_kind, shown
+from mvpi._storage.files import short
 from mvpi.augmenter import Augmenter, risk_warnings
 from mvpi.augmenter.occupancy import Occupancy, check_occupancy
 from mvpi.errors import InputError, MissingPackage
@@ -167,14 +168,22 @@ def load(
     if record is not None:
         plug = plug_from(record, risk)
         env = extended(env, plug.augmenter.risk, plug.columns.return_scale)
-    model = algorithm.load(
-        path,
-        env=env,
-        device=device,
-        custom_objects=custom_objects,
-        force_reset=force_reset,
-        **settings,
-    )
+    try:
+        model = algorithm.load(
+            path,
+            env=env,
+            device=device,
+            custom_objects=custom_objects,
+            force_reset=force_reset,
+            **settings,
+        )
+    except (InputError, Warning):
+        raise
+    except Exception as error:
+        reason = f"{type(error).__name__}: {short(error, 200)}"
+        raise InputError(
+            f"{shown(str(path))} cannot be loaded as {algorithm.__name__}: {reason}"
+        ) from error
     if record is None and not was_risk_averse(model) and risk is None:
         raise InputError(
             f"{shown(str(path))} is a plain {algorithm.__name__}: give it a risk=..., or load it "

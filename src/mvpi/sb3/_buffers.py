@@ -18,6 +18,7 @@ from stable_baselines3.her import HerReplayBuffer
 
 from mvpi.augmenter.occupancy import LATE
 from mvpi.errors import InputError
+from mvpi.risk import MeanVariance
 from mvpi.sb3._extension import raw_in
 
 Rewards = npt.NDArray[np.float32]
@@ -114,10 +115,11 @@ def drawing_augmented(own: Any) -> Any:
 def _refuse_plain_model(buffer: Any) -> None:
     risk = buffer._mvpi_plug.augmenter.risk
     if not risk.is_neutral:
+        given = risk.text if type(risk) is MeanVariance else f"mvpi.{risk!r}"
         raise InputError(
             f"this replay buffer is that of a risk-averse model ({risk}); the model that uses it "
             "is plain, or has not learned since it loaded it: "
-            f"mvpi.sb3.attach(model, risk={risk.text!r})"
+            f"mvpi.sb3.attach(model, risk={given})"
         )
 
 

@@ -7,6 +7,7 @@ cannot have anything else imported or called.
 from __future__ import annotations
 
 import enum
+import sys
 from importlib import import_module
 from typing import Any
 
@@ -74,3 +75,12 @@ def known_class(name: Any) -> type[Any]:
         if isinstance(found, type) and issubclass(found, kinds):
             return found
     raise ValueError(f"{str(name)[:80]!r} is no class that a file may name")
+
+
+def loaded_class(name: Any, kind: type[Any]) -> type[Any] | None:
+    """The class of a name if it is of a kind and its module is loaded. Nothing is imported."""
+    module, _, inside = str(name).partition(":")
+    found: Any = sys.modules.get(module)
+    for part in inside.split("."):
+        found = vars(found).get(part) if hasattr(found, "__dict__") else None
+    return found if isinstance(found, type) and issubclass(found, kind) else None

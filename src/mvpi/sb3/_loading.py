@@ -18,6 +18,7 @@ from typing import Any
 from stable_baselines3.common import save_util
 
 from mvpi._checks import shown
+from mvpi._storage.files import short
 from mvpi.errors import InputError
 from mvpi.risk import Risk
 from mvpi.sb3._hooks import COLLECT, TRAIN, Detached, Hook
@@ -73,9 +74,9 @@ def saved_data(path: Any) -> dict[str, Any]:
     try:
         with zipfile.ZipFile(_existing(path)) as archive:
             data = json.loads(archive.read("data"))
-    except (OSError, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
+    except Exception as error:  # noqa: BLE001 - a damaged file may raise anything
         name = shown(str(path))
-        raise InputError(f"{name} is no model file of Stable-Baselines3: {error}") from None
+        raise InputError(f"{name} is no model file of Stable-Baselines3: {short(error)}") from None
     finally:
         if hasattr(path, "seek"):
             path.seek(0)

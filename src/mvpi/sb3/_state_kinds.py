@@ -2,8 +2,10 @@
 
 plain     numbers, texts, arrays, tensors and containers of them: stored as they are
 object    anything with attributes: its attributes are stored
-constant  functions, classes, recipes, devices, what only draws pictures: left as it is
-hidden    all else, such as simulators in C: nothing is known of its state
+code      functions of environments and callbacks that hold values: the values are stored
+compared  tables and times of pandas, texts and dates: what they hold must be there already
+constant  other functions, classes, recipes, devices, what only draws pictures: left as it is
+hidden    all else, such as simulators in C and other processes: nothing is known of its state
 """
 
 from __future__ import annotations
@@ -28,10 +30,19 @@ from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.monitor import ResultsWriter
 from stable_baselines3.common.vec_env import VecEnv
 
+from mvpi._storage.files import checksum
 from mvpi.rollout.guard import generator_state, set_generator_state
 from mvpi.sb3._hooks import Detached, Hook
 from mvpi.sb3._plug import Plug
 
+_METHODS = (types.MethodType, types.BuiltinFunctionType)
+_GENERATORS: dict[Any, Any] = {
+    kind.__name__: kind
+    for kind in (
+        *(np.random.PCG64, np.random.PCG64DXSM),
+        *(np.random.MT19937, np.random.Philox, np.random.SFC64),
+    )
+}
 _TORCH_OWN = frozenset(vars(torch.nn.Module()))
 """What torch itself keeps in a module; `state_dict` has it."""
 _CONSTANT = (
@@ -44,6 +55,16 @@ _CONSTANT_PACKAGES = (
     *("pygame", "PIL", "matplotlib", "cv2", "pandas", "polars", "flax", "optax", "_thread"),
     *("threading", "tqdm", "rich", "gymnasium.envs.mujoco.mujoco_rendering"),
 )
+_SYSTEM = (
+    "asyncio",
+    "concurrent",
+    "multiprocessing",
+    "selectors",
+    "socket",
+    "subprocess",
+    "weakref",
+)
+"""What has numbers that the operating system gave to this process: they mean nothing in another."""
 _NOT_STATE: tuple[tuple[type[Any], frozenset[str]], ...] = (
     (VecEnv, frozenset({"buf_infos", "reset_infos", "actions", "class_attributes"})),
     (BaseCallback, frozenset({"model", "locals", "globals", "parent", "logger"})),
@@ -61,6 +82,11 @@ def is_constant(value: Any) -> bool:
     if f"{package}.".startswith(tuple(f"{name}." for name in _CONSTANT_PACKAGES)):
         return True
     return is_flax_module(value) or (package == "mujoco._structs" and not is_mujoco_data(value))
+
+
+def is_of_system(value: Any) -> bool:
+    """Whether a value is another process, a connection or the like."""
+    return type(value).__module__.partition(".")[0] in _SYSTEM
 
 
 def is_given(value: Any) -> bool:
@@ -102,6 +128,47 @@ def mujoco_arrays(data: Any) -> Iterator[tuple[str, Any]]:
             yield name, value
 
 
+def content_of(value: Any) -> str | None:
+    """What is in an array of texts or dates, or a table or time of pandas; None for all else."""
+    if isinstance(value, np.ndarray) and value.dtype.kind in "MmSU":
+        return f"{value.dtype} {value.shape} {checksum(value.tobytes())}"
+    pandas = sys.modules.get("pandas")
+    if pandas is None:
+        return None
+    if isinstance(value, pandas.DataFrame | pandas.Series | pandas.Index):
+        try:
+            hashes = pandas.util.hash_pandas_object(value).to_numpy()
+        except TypeError:  # objects inside
+            return repr(value)
+        names = getattr(value, "columns", getattr(value, "name", None))
+        return f"{type(value).__name__} {value.shape} {checksum(hashes.tobytes())} {names!r:.1000}"
+    times = pandas.Timestamp | pandas.Timedelta | pandas.Period
+    return repr(value) if isinstance(value, times) else None
+
+
+def parts_of(value: Any) -> dict[str, Any]:
+    """What a function holds that may change: the object of a method, variables around it."""
+    if isinstance(value, partial):
+        given = {str(i): part for i, part in enumerate(value.args)}
+        return {
+            "func": value.func,
+            **given,
+            **{f"{n}=": part for n, part in value.keywords.items()},
+        }
+    if isinstance(value, types.FunctionType):
+        return {n: cell.cell_contents for n, cell in cells_of(value).items()}
+    owner = getattr(value, "__self__", None) if isinstance(value, _METHODS) else None
+    return {} if owner is None or isinstance(owner, types.ModuleType) else {"self": owner}
+
+
+def cells_of(value: Any) -> dict[str, Any]:
+    """Where a function keeps the variables around it."""
+    if not isinstance(value, types.FunctionType):
+        return {}
+    around = zip(value.__code__.co_freevars, value.__closure__ or (), strict=True)
+    return {name: cell for name, cell in around if cell != types.CellType()}  # not an empty one
+
+
 def fields(value: Any) -> dict[str, Any]:
     """The attributes of an object that are part of its state."""
     found: dict[str, Any] = {}
@@ -141,6 +208,16 @@ def random_state(value: Any) -> Any:
             "inside": [random_state(space) for space in inside],
         }
     return None
+
+
+def generator_of(state: Any) -> np.random.Generator | np.random.RandomState | None:
+    """A new generator of numpy with a state that `random_state` gave; None if it is of no such."""
+    name = state.get("bit_generator") if isinstance(state, dict) else None
+    if name not in _GENERATORS:
+        return None
+    made = np.random.RandomState() if "gauss" in state else np.random.Generator(_GENERATORS[name]())
+    set_generator_state(made, state)
+    return made
 
 
 def set_random_state(value: Any, state: Any) -> None:

@@ -18,20 +18,24 @@ import numpy.typing as npt
 import torch
 
 from mvpi._storage.arrays import Arrays
-from mvpi.sb3._class_names import known_class
+from mvpi.sb3._class_names import known_class, loaded_class
 from mvpi.sb3._state_kinds import (
+    cells_of,
+    content_of,
+    generator_of,
     has_fields,
     is_constant,
     is_jax_array,
     is_mujoco_data,
     is_train_state,
+    parts_of,
     random_state,
     set_random_state,
 )
-from mvpi.sb3._state_writer import NEW
+from mvpi.sb3._state_writer import NEW, key_path
 
 _PLAIN = (bool, int, str, float)
-_LEFT_ALONE = ("seen", "constant", "given")
+_LEFT_ALONE = ("constant", "given")
 NOTHING: Any = object()
 """What is there when nothing is."""
 
@@ -42,10 +46,18 @@ class StateReader:
     def __init__(self, arrays: Arrays) -> None:
         self._stored = arrays
         self._arrays: dict[str, npt.NDArray[Any]] = {}
+        self._made: dict[str, Any] = {}
+        """Values by their paths, for other places that hold the same."""
+        self._restored: dict[int, str] = {}
+        """Objects whose attributes were put back, and the paths of these."""
         self.lost: list[str] = []
         """Where there is no object to put a state into."""
         self._kinds: dict[str, Callable[..., Any]] = {
             "float": self._float,
+            "seen": self._seen,
+            "again": self._again,
+            "compared": self._compared,
+            "code": self._code,
             "list": self._container(list),
             "tuple": self._container(tuple),
             "set": self._container(set),
@@ -56,6 +68,7 @@ class StateReader:
             "named": self._named,
             "number": self._number,
             "array": self._array,
+            "view": self._view,
             "objects": self._objects,
             "tensor": self._tensor,
             "jax": self._jax,
@@ -82,7 +95,8 @@ class StateReader:
         if kind in _LEFT_ALONE or kind == "hidden":
             self.lost.append(path)
             return None if there is NOTHING else there
-        return self._kinds[kind](*rest, there=there, path=path)
+        self._made[path] = self._kinds[kind](*rest, there=there, path=path)
+        return self._made[path]
 
     def restore_fields(self, entries: dict[str, Any], into: Any, path: str) -> None:
         """Put back the attributes of an object."""
@@ -92,8 +106,9 @@ class StateReader:
             there = getattr(into, name, NOTHING)
             if there is NOTHING and isinstance(entry, list) and entry[0] in _LEFT_ALONE:
                 continue  # code, which is no state
+            lost = len(self.lost)
             value = self.value(entry, there, f"{path}.{name}")
-            if value is there:
+            if value is there or len(self.lost) > lost:
                 continue
             if is_constant(there) and not is_constant(value):
                 raise ValueError(f"{path}.{name} is no data")
@@ -125,22 +140,60 @@ class StateReader:
         known = there if isinstance(there, dict) else {}
         made = copy.copy(known)  # of the same class
         made.clear()
-        for name, entry in pairs:
-            key = self.value(name, None, path)
-            made[key] = self.value(entry, known.get(key, NOTHING), f"{path}.{key}")
+        for i, (name, entry) in enumerate(pairs):
+            key = self.value(name, None, f"{path}.key{i}")
+            made[key] = self.value(entry, known.get(key, NOTHING), key_path(path, i, key))
         return made
 
+    def _seen(self, first: str = "", *, there: Any, path: str) -> Any:
+        """What was put back at another path already, or is the same without that."""
+        if first in self._made:
+            return self._made[first]
+        return self._lose(there, path) if there is NOTHING else there
+
+    def _again(self, first: str, entry: Any, there: Any, path: str) -> Any:
+        return self._made[first] if first in self._made else self.value(entry, there, path)
+
+    def _lose(self, there: Any, path: str) -> Any:
+        self.lost.append(path)
+        return None if there is NOTHING else there
+
+    def _compared(self, content: Any, there: Any, path: str) -> Any:
+        return there if content_of(there) == content else self._lose(there, path)
+
+    def _code(self, entries: dict[str, Any], there: Any, path: str) -> Any:
+        """A function stays; what it holds is put back."""
+        here, cells = parts_of(there), cells_of(there)
+        if here.keys() != entries.keys():
+            return self._lose(there, path)
+        for name, entry in entries.items():
+            where = f"{path}.{name}"
+            value = self.value(entry, here[name], where)
+            if value is here[name] or (type(value) in _PLAIN and value == here[name]):
+                continue
+            if name not in cells:
+                return self._lose(there, where)
+            if is_constant(here[name]) and not is_constant(value):
+                raise ValueError(f"{where} is no data")
+            cells[name].cell_contents = value
+        return there
+
     def _enum(self, name: Any, member: Any, there: Any, path: str) -> Any:
-        del path
-        known: Any = type(there) if isinstance(there, enum.Enum) else known_class(name)
-        return known[member]
+        known: Any = loaded_class(name, enum.Enum)
+        if known is None:
+            same = isinstance(there, enum.Enum)
+            known = type(there) if same else None
+        found = None if known is None else known.__members__.get(member)
+        return self._lose(there, path) if found is None else found
 
     def _named(self, name: Any, entries: list[Any], there: Any, path: str) -> Any:
-        same = isinstance(there, tuple) and hasattr(there, "_fields")
-        cls: Any = type(there) if same else known_class(name)
-        if not issubclass(cls, tuple):
-            raise ValueError(f"{path} is no tuple")
-        return cls(*self._items(entries, there, path))
+        known: Any = loaded_class(name, tuple)
+        if known is None:
+            known = type(there)
+        items = self._items(entries, there, path)
+        if known is None or len(getattr(known, "_fields", ())) != len(items):
+            return self._lose(there, path)
+        return tuple.__new__(known, items)
 
     def _number(self, dtype: Any, entry: Any, there: Any, path: str) -> Any:
         return _dtype(dtype).type(self.value(entry, there, path))
@@ -157,6 +210,21 @@ class StateReader:
         laid_out = np.array(stored.reshape([int(n) for n in shape]), copy=True)
         self._arrays[name] = laid_out.transpose(np.argsort([int(axis) for axis in order]))
         return self._arrays[name]
+
+    def _view(
+        self, whole: Any, dtype: Any, shape: Any, start: Any, strides: Any, there: Any, path: str
+    ) -> npt.NDArray[Any]:
+        """A part of the memory of another array; numpy refuses what is not inside."""
+        base = self.value(whole, None, f"{path}.base")
+        memory = base.transpose(np.argsort([-abs(stride) for stride in base.strides]))
+        del there
+        return np.ndarray(
+            [int(n) for n in shape],
+            _dtype(dtype),
+            memory.data,
+            int(start),
+            [int(n) for n in strides],
+        )
 
     def _array_of(self, entry: tuple[Any, ...]) -> npt.NDArray[Any]:
         name, dtype, shape, order = entry
@@ -188,9 +256,9 @@ class StateReader:
         return jnp.array(values)
 
     def _random_state(self, state: Any, there: Any, path: str) -> Any:
-        if random_state(there) is None:
-            self.lost.append(path)
-            return there
+        if random_state(there) is None:  # such as one that is made when it is first needed
+            made = generator_of(state)
+            return self._lose(there, path) if made is None else made
         set_random_state(there, state)
         return there
 
@@ -231,6 +299,7 @@ class StateReader:
             raise TypeError(f"{path} is no network")
         there.load_state_dict(self.value(weights, NOTHING, path), strict=True)
         parts = dict(there.named_modules())
+        self._made |= {f"{path}.{name}" if name else path: part for name, part in parts.items()}
         for name, entries in own.items():
             self.restore_fields(entries, parts[name], f"{path}.{name}")
         return there
@@ -266,6 +335,9 @@ class StateReader:
         if there is None or there is NOTHING or is_constant(there) or not has_fields(there):
             self.lost.append(path)
             return None if there is NOTHING else there
+        if self._restored.setdefault(id(there), path) != path:  # two objects have become one
+            return self._lose(there, path)
+        self._made[path] = there
         self.restore_fields(entries, there, path)
         return there
 

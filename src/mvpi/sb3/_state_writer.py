@@ -1,7 +1,9 @@
 """The state of objects as JSON and arrays.
 
 Every value becomes an entry: a number, a text, null, or a list that begins with its kind, such as
-["array", name, ...] or ["object", {attribute: entry}]. What is met twice is stored once.
+["array", name, ...] or ["object", {attribute: entry}]. What is met again says where it was met
+first: ["seen", path], or ["again", path, entry] if it can be made anew. So two attributes that are
+one list, or views of one array, are that again.
 """
 
 from __future__ import annotations
@@ -20,14 +22,17 @@ from stable_baselines3.common.noise import ActionNoise
 from mvpi._storage.arrays import Arrays
 from mvpi.sb3._class_names import SCHEDULES, is_known, name_of
 from mvpi.sb3._state_kinds import (
+    content_of,
     fields,
     has_fields,
     is_constant,
     is_given,
     is_jax_array,
     is_mujoco_data,
+    is_of_system,
     is_train_state,
     mujoco_arrays,
+    parts_of,
     random_state,
 )
 
@@ -41,6 +46,10 @@ _CONTAINERS: dict[type[Any], str] = {
 }
 _BUILT_IN = (int, float, complex, str, bytes, bytearray, list, tuple, set, frozenset, deque)
 """A class of one's own that is one of these: its attributes are not all of it."""
+_SHARED = (*_CONTAINERS.values(), "deque", "dict", "named", "objects", "chance")
+"""Kinds of what can be one and the same at two places."""
+_HOLDS_CODE = ("model.env", "callback")
+"""Where functions may hold state; settings of a model that are functions are given again."""
 _AS_THEY_ARE = ("float16", "float32", "float64", "int32", "int64", "uint8", "uint32", "uint64")
 NEW = (*SCHEDULES, ActionNoise)
 """What a reader makes by itself; for all else an object must be there."""
@@ -54,6 +63,8 @@ class StateWriter:
         self.hidden: list[str] = []
         """Where something is whose state is not known."""
         self._entries: dict[int, Any] = {}
+        self._views: dict[int, list[tuple[npt.NDArray[Any], list[Any]]]] = {}
+        """Arrays without memory of their own, and their entries, by the array that has it."""
         self._met: list[Any] = []
         self._depth = 0
 
@@ -69,11 +80,13 @@ class StateWriter:
         if self._depth > _DEEPEST:
             return self._hide(path)
         # An object that is met again, perhaps inside itself, is stored already.
-        self._entries[id(value)] = ["seen"]
+        self._entries[id(value)] = ["seen", path]
         self._depth += 1
         entry = self._new_entry(value, path)
         self._depth -= 1
-        if entry[0] not in ("object", "module", "buffer"):
+        if entry[0] in _SHARED:
+            self._entries[id(value)] = ["again", path, entry]
+        elif entry[0] not in ("object", "module", "buffer", "code"):
             self._entries[id(value)] = entry
         return entry
 
@@ -94,7 +107,7 @@ class StateWriter:
             return [
                 "dict",
                 [
-                    [self.entry(k, f"{path}.key{i}"), self.entry(v, f"{path}.{k}")]
+                    [self.entry(k, f"{path}.key{i}"), self.entry(v, key_path(path, i, k))]
                     for i, (k, v) in pairs
                 ],
             ]
@@ -124,13 +137,21 @@ class StateWriter:
         if is_mujoco_data(value):
             arrays = {name: self.entry(a, f"{path}.{name}") for name, a in mujoco_arrays(value)}
             return ["mujoco", float(value.time), arrays]
+        if (content := content_of(value)) is not None:
+            return ["compared", content]
         if is_constant(value):
-            return ["given"] if is_given(value) else ["constant"]
-        if not has_fields(value) or isinstance(value, _BUILT_IN):
+            return self._constant(value, path)
+        if not has_fields(value) or isinstance(value, _BUILT_IN) or is_of_system(value):
             return self._hide(path)
         if isinstance(value, ReplayBuffer):
             return self._buffer(value, path)
         return ["object", self.fields(value, path)]
+
+    def _constant(self, value: Any, path: str) -> list[Any]:
+        parts = parts_of(value) if path.startswith(_HOLDS_CODE) else {}
+        if parts:
+            return ["code", {n: self.entry(part, f"{path}.{n}") for n, part in parts.items()}]
+        return ["given"] if is_given(value) else ["constant"]
 
     def _hide(self, path: str) -> list[Any]:
         self.hidden.append(path)
@@ -145,8 +166,8 @@ class StateWriter:
         own = {}
         for name, part in module.named_modules():
             self._met.append(part)
-            self._entries[id(part)] = ["seen"]
             where = f"{path}.{name}" if name else path
+            self._entries[id(part)] = ["seen", where]
             kept = {n: v for n, v in fields(part).items() if _is_state_of_module(v)}
             own[name] = {n: self.entry(v, f"{where}.{n}") for n, v in kept.items()}
         return ["module", weights, own]
@@ -185,9 +206,31 @@ class StateWriter:
             )
         if value.dtype == object:
             return self._objects(value, path)
+        if (content := content_of(value)) is not None:
+            return ["compared", content]
         if value.dtype.kind not in "biuf":
             return self._hide(path)
-        return ["array", *self._array(value, path)]
+        entry = ["array", *self._array(value, path)]
+        return self._view(value, entry, path) if isinstance(value.base, np.ndarray) else entry
+
+    def _view(self, value: npt.NDArray[Any], entry: list[Any], path: str) -> list[Any]:
+        """A part of another array, if that or another part of it was met."""
+        whole: Any = value
+        while isinstance(whole.base, np.ndarray):
+            whole = whole.base
+        if whole.dtype.kind not in "biuf" or not whole.flags.forc:
+            return entry
+        self._met.append(whole)
+        alike = self._views.setdefault(id(whole), [])
+        alike.append((value, entry))
+        if len(alike) == 1 and id(whole) not in self._entries:
+            return entry
+        known = self.entry(whole, f"{path}.base")
+        for part, there in alike:
+            if there[0] == "array":
+                del self.arrays[there[1]]
+                there[:] = ["view", known, part.dtype.str, list(part.shape), *_place(part, whole)]
+        return entry
 
     def _array(self, value: npt.NDArray[Any], name: str) -> list[Any]:
         """Its name, type and shape, and the order of its axes in memory, which sums depend on."""
@@ -197,6 +240,8 @@ class StateWriter:
         )
         known = laid_out.dtype.name in _AS_THEY_ARE and laid_out.dtype.isnative
         stored = laid_out if known else np.frombuffer(laid_out.tobytes(), np.uint8)
+        while name in self.arrays:
+            name += "+"
         self.arrays[name] = stored.copy() if stored is value else stored
         return [name, value.dtype.str, list(laid_out.shape), order]
 
@@ -208,6 +253,17 @@ class StateWriter:
             list(value.shape),
             [[i, self.entry(v, f"{path}.{i}")] for i, v in flat if v],
         ]
+
+
+def _place(part: npt.NDArray[Any], whole: npt.NDArray[Any]) -> tuple[int, list[int]]:
+    """Where a view begins in the memory of its array, and its strides, in bytes."""
+    starts = [int(a.__array_interface__["data"][0]) for a in (part, whole)]
+    return starts[0] - starts[1], list(part.strides)
+
+
+def key_path(path: str, place: int, key: Any) -> str:
+    """The path of a value in a dictionary: no other path is spelt like it."""
+    return f"{path}.{key!r}" if type(key) in (int, str) else f"{path}.value{place}"
 
 
 def _is_column(value: Any, rows: int) -> bool:
@@ -231,6 +287,8 @@ def is_complete(entry: Any) -> bool:
         return all(map(is_complete, rest[-1]))
     if kind == "dict":
         return all(is_complete(part) for pair in rest[0] for part in pair)
+    if kind == "again":
+        return is_complete(rest[1])
     if kind == "new":
         return all(map(is_complete, rest[1].values()))
     return kind in ("float", "enum", "number", "array", "tensor", "jax", "class", "type")

@@ -29,6 +29,7 @@ from mvpi._checks import check_kind, check_path, shown
 from mvpi._storage import files
 from mvpi._storage.arrays import Arrays, read_arrays, write_arrays
 from mvpi.errors import InputError, ResumeWarning, warn
+from mvpi.sb3._buffers import EpisodeClock
 from mvpi.sb3._class_names import name_of
 from mvpi.sb3._extension import extended
 from mvpi.sb3._hooks import COLLECT, TRAIN, plug_in, was_risk_averse
@@ -109,7 +110,7 @@ def load_training(
 def _record(model: Any, writer: StateWriter) -> dict[str, Any]:
     plug = plug_in(model)
     state = {n: v for n, v in vars(model).items() if n not in _LEFT_OUT}
-    entries = {name: writer.entry(value, name) for name, value in state.items()}
+    entries = {name: writer.entry(value, f"model.{name}") for name, value in state.items()}
     made_by_setup = {name for name, value in state.items() if is_flax_module(value)}
     given = (_parameters(type(model)) - made_by_setup) & entries.keys() | {"policy_class"}
     return {
@@ -177,9 +178,9 @@ def _loaded(
     model = _made_anew(algorithm, record, env, device, settings, reader)
     _check_environments(model, record)
     if plug is not None:
-        clock = plug._clock
+        times = plug._clock.times  # which an environment that is new to the plug resets
         plug.attach(model)
-        plug._clock, plug._metrics = clock, dict(record["metrics"])
+        plug._clock, plug._metrics = EpisodeClock(times), dict(record["metrics"])
     if record["model"]["_last_obs"] is not None:
         model.env.reset()  # makes what an environment has only in an episode
     reader.restore_fields(record["model"], model, "model")
