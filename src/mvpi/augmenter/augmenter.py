@@ -219,9 +219,10 @@ class Augmenter:
             self._noted(1, given[2])
             return
         new = real_array(rewards, "rewards")
-        odd = new[~np.isfinite(new)]
-        if odd.size > 0:
-            raise InputError(f"rewards must be finite, the environment gave {odd[0]}")
+        finite = np.isfinite(new)
+        if not finite.all():
+            odd = new[~finite][0]
+            raise InputError(f"rewards must be finite, the environment gave {odd}")
         t = self._steps("times", times, new, np.dtype(np.int64))
         ends = self._steps("terminated", terminated, new, np.dtype(np.bool_))
         if t.min(initial=0) < 0:
@@ -283,7 +284,7 @@ class Augmenter:
             )
         if not np.can_cast(values.dtype, kind, "same_kind"):
             raise InputError(f"{name} must be of type {kind}, got {shown(given)}")
-        return values.astype(kind)
+        return values.astype(kind, copy=False)
 
     def augment(self, rewards: npt.ArrayLike, columns: npt.ArrayLike | None = None) -> Array:
         """`risk.augment(rewards, y)`, in the shape the rewards came in.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -38,19 +40,25 @@ class RewardWindow:
     ) -> None:
         """Add several, the oldest first."""
         new = np.ravel(np.asarray(rewards, np.float64))
-        last = min(new.size, self._ring.size)
+        size = self._ring.size
+        last = min(new.size, size)
         self._count += new.size
-        places = np.arange(self._count - last, self._count) % self._ring.size
+        begin = (self._count - last) % size
+        places: Any = slice(begin, begin + last)
+        if begin + last > size:
+            places = np.arange(begin, begin + last) % size
         for ring, values in (
             (self._ring, new),
             (self._times, times),
             (self._terminated, terminated),
         ):
-            given = np.ravel(np.asarray(values))
-            ring[places] = np.broadcast_to(given, new.shape)[new.size - last :]
+            given = np.asarray(values)
+            ring[places] = given.ravel()[new.size - last :] if given.ndim else given
 
     def resize(self, size: int) -> None:
         """Hold `size` rewards from now on; the most recent of those it has stay."""
+        if size == self.size:
+            return
         oldest_first = [np.roll(ring, -self._count) for ring in self._filled()]
         self._allocate(size)
         self.extend(*oldest_first)

@@ -308,8 +308,9 @@ class OnPolicyPlug(Plug):
         """`rewards` hold `gamma * value` at time limits; what the environment gave does not."""
         told = self._given(rewards)
         raw = told["rewards"]
-        if self.grows_with_rollout:
-            self.augmenter.resize(max(raw.size, self.WINDOW))
+        wanted = max(raw.size, self.WINDOW)
+        if self.grows_with_rollout and wanted != self.augmenter.window:
+            self.augmenter.resize(wanted)
         columns = raw_in(observations, self.columns) if self.columns.size else None
         self.observe(**told, columns=columns)
         if self.columns.size and not self.augmenter.ready:
@@ -366,7 +367,7 @@ class RewardRecorder(VecEnvWrapper):
         self.rewards: list[Rewards] = []
         self.times: list[list[int]] = []
         self.terminated: list[list[bool]] = []
-        self.dones: list[npt.NDArray[np.bool_]] = []
+        self.dones: list[list[bool]] = []
 
     def end(self) -> None:
         """Record no more."""
@@ -375,14 +376,20 @@ class RewardRecorder(VecEnvWrapper):
     def reset(self) -> Any:
         return self.venv.reset()
 
+    def step(self, actions: Any) -> Any:
+        return self._recorded(self.venv.step(actions))
+
     def step_wait(self) -> Any:
-        step = self.venv.step_wait()
+        return self._recorded(self.venv.step_wait())
+
+    def _recorded(self, step: Any) -> Any:
         if self.recording:
             _, rewards, dones, infos = step
+            ended = np.asarray(dones, np.bool_).tolist()
             self.rewards.append(rewards.copy())
-            self.times.append(self._clock.step(dones))
-            self.terminated.append(terminated(dones, infos))
-            self.dones.append(np.array(dones, np.bool_))
+            self.times.append(self._clock.step(ended))
+            self.terminated.append(terminated(ended, infos))
+            self.dones.append(ended)
         return step
 
 
