@@ -65,6 +65,8 @@ def test_wrong_usage_names_the_remedy(capsys, arguments: list[str], message: str
         (["--verson"], "--version", "mvpi"),
         (["train", "td4"], "td3", "mvpi train"),
         (["paper", "tble"], "table", "mvpi paper"),
+        (["sovle", "--help"], "solve", "mvpi"),
+        (["train", "td4", "-h"], "td3", "mvpi train"),
         (["solve", "FrozenLake-v1", "--rsk", "1"], "--risk RISK", "mvpi solve"),
         (["solve", "FrozenLake-v1", "--no-jsn"], "--no-json", "mvpi solve"),
         (["solve", "x", "--discuont=0.9"], "--discount {None}|FLOAT", "mvpi solve"),

@@ -29,6 +29,14 @@ _WIDE = 100_000
 def parsed(parse: Callable[[Sequence[str]], Command], arguments: Sequence[str]) -> Command:
     """What `parse` makes of the arguments; where it would exit with a box, an `InputError`."""
     _refuse_unusable(arguments)
+
+    def help_of(path: Sequence[str]) -> str:
+        return _drawn(parse, [*path, "--help"])
+
+    if not {"-h", "--help"}.isdisjoint(arguments):  # tyro would print the help of what it knows
+        where = place(help_of, arguments)
+        if where.unknown_command is not None:
+            raise InputError(_line("", where))
     told = io.StringIO()
     try:
         with redirect_stderr(told):
@@ -41,8 +49,7 @@ def parsed(parse: Callable[[Sequence[str]], Command], arguments: Sequence[str]) 
         return command
     # The box was broken into lines, words of a path included: draw it once more on a wide terminal.
     box = _drawn(parse, arguments)
-    where = place(lambda path: _drawn(parse, [*path, "--help"]), arguments)
-    raise InputError(_line(box, where)) from None
+    raise InputError(_line(box, place(help_of, arguments))) from None
 
 
 def _drawn(
@@ -91,13 +98,16 @@ def _line(box: str, where: Place) -> str:
     ... ╰────────────────────────╯''', where))
     Unrecognized: --sede; perhaps you meant --seed INT; see mvpi train td3 --help
     """
-    title, *lines = (line.strip("╭╮╰╯│ ") for line in box.strip().splitlines())
-    message = dropwhile(lambda line: not line.strip("─-"), lines)
-    first = " ".join(takewhile(lambda line: line.strip("─-"), message)).rstrip(".")
-    mistyped = where.unknown_command is not None or "Unrecognized" in title
-    parts = [first if mistyped else _number_rule(first)]
     if where.unknown_command is not None:
-        parts = [f"there is no command {' '.join(['mvpi', *where.path, where.unknown_command])}"]
+        mistyped = True
+        told = f"there is no command {' '.join(['mvpi', *where.path, where.unknown_command])}"
+    else:
+        title, *lines = (line.strip("╭╮╰╯│ ") for line in box.strip().splitlines())
+        message = dropwhile(lambda line: not line.strip("─-"), lines)
+        first = " ".join(takewhile(lambda line: line.strip("─-"), message)).rstrip(".")
+        mistyped = "Unrecognized" in title
+        told = first if mistyped else _number_rule(first)
+    parts = [told]
     meant = where.meant()
     if meant is not None:
         parts.append(f"perhaps you meant {meant}")
