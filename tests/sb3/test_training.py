@@ -482,6 +482,17 @@ def test_times_in_an_episode_go_on(tmp_path: Path) -> None:
     assert digest(loaded) == digest(whole)
 
 
+def test_other_versions_are_told(tmp_path: Path) -> None:
+    save_training(SAC_.plain(Echo()).learn(30), tmp_path)
+    arrays, record = read_arrays(tmp_path / TRAINING, KIND)
+    facts = {n: v for n, v in record.items() if n not in ("format", "kind", "checksum")}
+    assert set(facts["versions"]) >= {"mvpi", "stable_baselines3", "gymnasium", "numpy", "torch"}
+    older = facts["versions"] | {"torch": "1.0", "a package that is not here": "2"}
+    write_arrays(tmp_path / TRAINING, KIND, arrays, {**facts, "versions": older})
+    with pytest.warns(ResumeWarning, match=r"saved with torch 1\.0 \(now 2.*\): it goes on"):
+        load_training(SAC, tmp_path, Echo())
+
+
 def test_views_outside_their_array_are_refused(tmp_path: Path) -> None:
     save_training(SAC_.plain(Aliased()).learn(30), tmp_path)
     arrays, record = read_arrays(tmp_path / TRAINING, KIND)

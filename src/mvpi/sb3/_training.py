@@ -15,6 +15,7 @@ from __future__ import annotations
 import inspect
 import os
 import random
+import sys
 import warnings
 from pathlib import Path
 from typing import Any, TypeVar
@@ -44,6 +45,17 @@ TRAINING = "training.safetensors"
 KIND = "training of Stable-Baselines3"
 _LEFT_OUT = (COLLECT, TRAIN, "_logger", "_custom_logger", "start_time", "device", "n_envs")
 """Attributes of a model that belong to a process, or that come from its environments."""
+_VERSIONED = (
+    "mvpi",
+    "stable_baselines3",
+    "sb3_contrib",
+    "sbx",
+    "gymnasium",
+    "numpy",
+    "torch",
+    "jax",
+)
+"""Packages whose versions bits may depend on."""
 _NO_SETTINGS = ("self", "env", "policy", "device", "_init_setup_model")
 
 Algorithm = TypeVar("Algorithm", bound=BaseAlgorithm)
@@ -123,7 +135,29 @@ def _record(model: Any, writer: StateWriter) -> dict[str, Any]:
         "metrics": {} if plug is None else plug._metrics,
         "random": _global_random_states(writer),
         "outside": outside_state(model.get_env()),
+        "versions": _versions(),
     }
+
+
+def _versions() -> dict[str, str]:
+    """Of the packages in use."""
+    loaded = {name: sys.modules[name] for name in _VERSIONED if name in sys.modules}
+    return {name: str(getattr(package, "__version__", "")) for name, package in loaded.items()}
+
+
+def _compare_versions(there: dict[str, str]) -> None:
+    """A `ResumeWarning` where a package is of another version than it was."""
+    changed = [
+        f"{name} {files.short(there[name], 20)} (now {here})"
+        for name, here in _versions().items()
+        if there.get(name, here) != here
+    ]
+    if changed:
+        warn(
+            f"this training was saved with {', '.join(changed)}: it goes on, but perhaps not "
+            "exactly as it would have",
+            ResumeWarning,
+        )
 
 
 def _global_random_states(writer: StateWriter) -> dict[str, Any]:
@@ -186,6 +220,7 @@ def _loaded(
     reader.restore_fields(record["model"], model, "model")
     _restore_callback(record["callback"], callback, reader)
     _set_global_random_states(record["random"], reader)
+    _compare_versions(record.get("versions", {}))
     if reader.lost or record["outside"] != outside_state(model.env):
         _begin_new_episodes(model, plug, reader.lost)
     made: Algorithm = model
