@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from mvpi.errors import InputError
+from mvpi.experiments import Experiment
 from mvpi.experiments.outcome import Outcome
+from mvpi.experiments.runner import Event
 from mvpi.paper.grid import Grid
 from mvpi.paper.rows import RunRow, read_rows
-from mvpi.paper.study import find_runs, processor_name, read_study, record, write_study
+from mvpi.paper.study import complete, find_runs, processor_name, read_study, record, write_study
 
 GRID = Grid(("Hopper-v4", "Ant-v4"), ("TD3", "MVPI-TD3"), (0.5, 1.0), seeds=2, steps=20, episodes=2)
 
 
-def finish(grid: Grid, root: Path, *, metrics: str | None = None) -> None:
-    """As if every experiment of the grid had been run."""
+def finish(grid: Grid, root: Path, *, metrics: str | None = None, only: int | None = None) -> None:
+    """As if every experiment of the grid had been run, or only one."""
     lines = (
         "steps,return_mean,return_variance,reward_mean,reward_variance\n10,1,2,3,4\n20,5,6,7,8\n"
     )
     for i, experiment in enumerate(grid.experiments()):
+        if only not in (None, i):
+            continue
         directory = root / experiment.name
         directory.mkdir(parents=True)
         Outcome(20, (float(i), i + 2.0), 0.5, 0.25, (0.0, 1.0)).write(directory)
@@ -113,3 +118,27 @@ def test_the_processor_of_this_machine_has_a_name() -> None:
         if line.startswith("model name")
     }
     assert {processor_name()} == models
+
+
+def test_runs_are_kept_as_they_finish(tmp_path: Path) -> None:
+    """A study that is stopped has the rows of what had finished."""
+    order = GRID.experiments()
+
+    def stopped(experiments: Sequence[Experiment], root: Path) -> Iterator[Event]:
+        for i, experiment in enumerate(experiments[:3]):
+            yield Event(experiment, "running")
+            finish(GRID, root, only=i)
+            yield Event(experiment, "done")
+        raise KeyboardInterrupt
+
+    rows = tmp_path / "rows"
+    with pytest.raises(KeyboardInterrupt):
+        complete(
+            GRID,
+            tmp_path / "runs",
+            stopped,
+            quiet=True,
+            keep=lambda runs: record(rows, runs, tmp_path / "runs", "a", "b"),
+        )
+    kept = {row.experiment for row in read_rows(rows / "runs.csv", RunRow)}
+    assert kept == {experiment.identity for experiment in order[:3]}

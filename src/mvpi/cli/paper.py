@@ -47,7 +47,7 @@ class Study(ABC):
     recorded: Path | None = None
     """A directory with rows of runs made elsewhere: these are not run again."""
     record: Path | None = None
-    """A directory to add the rows and policies of the finished runs to; needs `--commit`."""
+    """A directory to add the rows and policies of runs to as they finish; needs `--commit`."""
     commit: str | None = None
     """The commit of mvpi that the runs to record were made with."""
     processor: str | None = None
@@ -68,18 +68,25 @@ class Study(ABC):
             for task in self.grid.tasks:
                 self.check_task(task)
         runner = None if self.finished_only else make_runner(self.workers, self.ray)
-        found = complete(self.grid, root, runner, recorded, quiet=self.json)
+        processor = self.processor or processor_name()
+        added = 0
+
+        def keep(runs: Sequence[Finished]) -> None:
+            nonlocal added
+            if self.record is not None:
+                added += record(self.record, runs, root, self.commit or "", processor)
+
+        kept = None if self.record is None else keep
+        found = complete(self.grid, root, runner, recorded, quiet=self.json, keep=kept)
         self.out.mkdir(parents=True, exist_ok=True)
         damaged = found.unreadable | (found.without_curve if self.shows_training else {})
         try:
             if found.runs:
                 self.show(found.runs, console)
-            if self.record is not None:
-                processor = self.processor or processor_name()
-                new = record(self.record, found.runs, root, self.commit or "", processor)
-                if not self.json:
-                    told = f"Added {new} of {len(found.runs)} finished runs to {self.record}."
-                    console.print(told, markup=False, soft_wrap=True)
+            keep(found.runs)
+            if self.record is not None and not self.json:
+                told = f"Added {added} of {len(found.runs)} finished runs to {self.record}."
+                console.print(told, markup=False, soft_wrap=True)
         finally:
             tell_failures({n: w for n, w in damaged.items() if n not in found.failures}, root)
         failures = found.failures | damaged

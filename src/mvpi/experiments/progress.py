@@ -24,12 +24,17 @@ _LOOK = 2.0
 
 
 def run_experiments(
-    experiments: Sequence[Experiment], root: Path, runner: Runner, *, quiet: bool = False
+    experiments: Sequence[Experiment],
+    root: Path,
+    runner: Runner,
+    *,
+    quiet: bool = False,
+    finished: Callable[[], object] | None = None,
 ) -> dict[str, str]:
     """Run the experiments that are not finished, with progress on standard error.
 
-    Returns the reasons of failures by the name of the experiment. They are printed at the end, also
-    after Ctrl-C or the loss of a cluster.
+    `finished` is called whenever one of them has finished. Returns the reasons of failures by the
+    name of the experiment. They are printed at the end, also after Ctrl-C or the loss of a cluster.
     """
     root.mkdir(parents=True, exist_ok=True)
     failures: dict[str, str] = {}
@@ -49,6 +54,8 @@ def run_experiments(
                 tell(event)
                 if event.state == "failed":
                     failures[event.experiment.name] = event.reason
+                elif event.state == "done" and finished is not None:
+                    finished()
     except KeyboardInterrupt:
         raise KeyboardInterrupt(
             "stopped; all that is done is kept, the same command goes on"

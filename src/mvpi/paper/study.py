@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import platform
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
@@ -124,16 +124,19 @@ def complete(
     recorded: Recorded | None = None,
     *,
     quiet: bool = False,
+    keep: Callable[[list[Finished]], object] | None = None,
 ) -> Found:
     """Run what is neither finished under `root` nor recorded, if there is a runner; find all runs.
 
-    Raises `InputError` if there is nothing to show.
+    `keep` gets the finished runs whenever there is one more. Raises `InputError` if there is
+    nothing to show.
     """
     recorded = recorded or {}
     failures: Unreadable = {}
     if runner is not None:
         to_run = [e for e in grid.experiments() if e.identity not in recorded]
-        failures = run_experiments(to_run, root, runner, quiet=quiet)
+        finished = None if keep is None else lambda: keep(find_runs(grid, root, recorded).runs)
+        failures = run_experiments(to_run, root, runner, quiet=quiet, finished=finished)
     found = replace(find_runs(grid, root, recorded), failures=failures)
     if not (found.runs or found.unreadable or failures):
         raise InputError(f"no run of this study is finished in {root}; leave out finished-only")
