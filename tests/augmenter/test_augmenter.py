@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import mvpi
+from mvpi import stats
 from mvpi.augmenter import Augmenter, RewardWindow
 from mvpi.augmenter.occupancy import discounted
 from mvpi.errors import InputError
@@ -45,6 +46,34 @@ def test_a_window_that_changes_its_size_keeps_the_last_rewards(
     assert sorted(window.rewards) == sorted(old[-before:][-after:])
     window.extend(new)
     assert sorted(window.rewards) == sorted([*old[-before:], *new][-after:])
+
+
+@pytest.mark.parametrize("gamma", [None, 0.9])
+@given(
+    size=st.integers(1, 300),
+    rewards=st.lists(st.floats(-1e304, 1e304), min_size=1, max_size=400),
+)
+def test_the_mean_of_a_window_has_the_bits_of_the_statistic(
+    gamma: float | None, size: int, rewards: list[float]
+) -> None:
+    at_once, one_by_one = RewardWindow(size, gamma), RewardWindow(size, gamma)
+    at_once.extend(rewards, np.arange(len(rewards)))
+    for time, reward in enumerate(rewards):
+        one_by_one.add(reward, time)
+    restored = RewardWindow(size, gamma)
+    restored.restore(at_once.rewards, at_once.count, at_once.steps)
+    for window in (at_once, one_by_one, restored):
+        assert window.mean() == stats.mean(*window.distribution())
+
+
+def test_a_dual_of_ones_own_is_used() -> None:
+    class AroundTheMedian(MeanVariance):
+        def dual(self, rewards: Any, weights: Any = None) -> float:
+            return stats.quantile(rewards, 0.5, weights)
+
+    augmenter = Augmenter(AroundTheMedian(0.5))
+    augmenter.observe([1.0, 2.0, 9.0])
+    assert augmenter.y == 2.0
 
 
 @given(st.sampled_from(MEASURES), st.lists(numbers.filter(bool), min_size=1, max_size=6))

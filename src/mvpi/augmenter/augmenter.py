@@ -166,6 +166,8 @@ class Augmenter:
         if self._extended is None:
             if self._window.count == 0:
                 raise InputError("y is measured on rewards, and none was observed yet")
+            if self.risk.dual_is_mean:
+                return self._window.mean()
             return self.risk.dual(*self._window.distribution())
         if range_of(self.risk) is not None:
             raise InputError(f"{self.risk} has a y for every risk aversion: y_at(risk_aversion)")
@@ -215,8 +217,7 @@ class Augmenter:
         """
         given: tuple[Any, Any, Any] = (rewards, times, terminated)
         if self._extended is None and _is_one_step(*given):
-            self._window.add(*given)
-            self._noted(1, given[2])
+            self._observe_one(*given)
             return
         new = real_array(rewards, "rewards")
         finite = np.isfinite(new)
@@ -236,11 +237,16 @@ class Augmenter:
             self._window.extend(new, t, ends)
         self._noted(new.size, bool(ends.any()))
 
+    def _observe_one(self, reward: float, time: int, terminated: bool) -> None:
+        """`observe` of a step known to be valid, by a measure without columns: no checks."""
+        self._window.add(reward, time, terminated)
+        self._noted(1, terminated)
+
     def _noted(self, count: int, terminated: bool) -> None:
         """Do what is due after so many new rewards, of which some may have ended an episode."""
         self._y = None
         self._since_budget += count
-        if self.risk.variance_limit is not None and self._since_budget >= self.budget_every:
+        if self._since_budget >= self.budget_every:
             self._reprice()
         self._advice.terminates |= terminated
         self._observed += count
@@ -249,6 +255,9 @@ class Augmenter:
 
     def _reprice(self) -> None:
         """Raise the risk aversion of a budget while the variance is above its limit."""
+        if self.risk.variance_limit is None:
+            self._since_budget = 0
+            return
         if self._extended is None:
             seen = variance(*self._window.distribution())
         elif self._extended.ready:
@@ -357,7 +366,7 @@ class Augmenter:
         return {
             **self._y_metrics(),
             **({} if price is None else {"risk_aversion": price}),
-            "reward_mean": mean(*seen),
+            "reward_mean": self._window.mean(),
             "reward_variance": variance(*seen),
             **self._return_metrics(),
         }

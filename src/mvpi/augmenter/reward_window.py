@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from mvpi import stats
 from mvpi._types import Array
 from mvpi.augmenter.occupancy import discounted
+
+_SUMMABLE = 1e290
+"""The sum of no window of rewards up to this size overflows."""
 
 
 class RewardWindow:
@@ -16,6 +21,8 @@ class RewardWindow:
 
     With `gamma`, `distribution` weighs them by the discounted occupancy; without, all alike.
     """
+
+    _largest = math.inf  # pickles of version 0.1 have no such attribute
 
     def __init__(self, size: int, gamma: float | None = None) -> None:
         self.gamma = gamma
@@ -26,6 +33,8 @@ class RewardWindow:
         self._times = np.zeros(size, np.int64)
         self._terminated = np.zeros(size, np.bool_)
         self._count = 0
+        self._largest = 0.0
+        """At least the size of every reward."""
 
     def add(self, reward: float, time: int = 0, terminated: bool = False) -> None:
         """One reward, after `time` steps of its episode, which `terminated` with it or not."""
@@ -34,6 +43,8 @@ class RewardWindow:
         self._times[place] = time
         self._terminated[place] = terminated
         self._count += 1
+        if not -self._largest <= reward <= self._largest:
+            self._largest = abs(reward)
 
     def extend(
         self, rewards: npt.ArrayLike, times: npt.ArrayLike = 0, terminated: npt.ArrayLike = False
@@ -42,6 +53,7 @@ class RewardWindow:
         new = np.ravel(np.asarray(rewards, np.float64))
         size = self._ring.size
         last = min(new.size, size)
+        self._largest = max(self._largest, float(np.abs(new).max(initial=0.0)))
         self._count += new.size
         begin = (self._count - last) % size
         places: Any = slice(begin, begin + last)
@@ -89,6 +101,16 @@ class RewardWindow:
             return self.rewards, None
         return discounted(*self._filled(), self.gamma)
 
+    def mean(self) -> float:
+        """The mean of `distribution`, with the bits of `stats.mean`.
+
+        It is wanted for every batch, so it takes no longer than the sum where that cannot overflow.
+        """
+        if self.gamma is None and self._largest < _SUMMABLE and self._count > 0:
+            seen = self.rewards
+            return float(np.add.reduce(seen) / seen.size)
+        return stats.mean(*self.distribution())
+
     def restore(
         self, rewards: Array, count: int, steps: npt.NDArray[np.int64] | None = None
     ) -> None:
@@ -96,6 +118,7 @@ class RewardWindow:
         if rewards.shape != (min(count, self._ring.size),):
             raise ValueError(f"{rewards.shape} rewards in the window after {count} steps")
         self._ring[: rewards.size] = rewards
+        self._largest = float(np.abs(rewards).max(initial=0.0))
         if steps is not None:
             if steps.shape != (2, rewards.size) or steps.min(initial=0) < 0:
                 raise ValueError(f"{steps.shape} times and ends of {rewards.size} rewards")

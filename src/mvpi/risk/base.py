@@ -10,7 +10,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -46,8 +46,16 @@ class Risk(WithText, ABC):
     has_unit: ClassVar[bool] = False
     """Whether `price` is a risk aversion in one over the unit of rewards, chosen by the user."""
 
+    dual_is_mean: ClassVar[bool] = False
+    """Whether `dual` is the mean of the rewards; a subclass with another `dual` does not inherit it."""
+
     of_return: ClassVar[bool] = False
     """Whether it is of the return of an episode; otherwise of the reward of a step."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "dual" in vars(cls):
+            cls.dual_is_mean = vars(cls).get("dual_is_mean", False)
 
     @abstractmethod
     def utility(self, t: npt.ArrayLike) -> Array:

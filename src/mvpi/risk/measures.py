@@ -32,6 +32,7 @@ class MeanVariance(WithRiskAversion):
     """
 
     search = "moments"
+    dual_is_mean = True
 
     def utility(self, t: npt.ArrayLike) -> Array:
         t = real_array(t, "t")
@@ -175,6 +176,7 @@ class VarianceBudget(Risk):
     name = "budget"
     form = "budget:LIMIT"
     search = "constrained"
+    dual_is_mean = True
 
     def __post_init__(self) -> None:
         limit = check_number(self.limit, "limit", at_least=0.0)
