@@ -47,7 +47,7 @@ class Risk(WithText, ABC):
     """Whether `price` is a risk aversion in one over the unit of rewards, chosen by the user."""
 
     dual_is_mean: ClassVar[bool] = False
-    """Whether `dual` is the mean of the rewards; a subclass with another `dual` does not inherit it."""
+    """Whether `dual` is the mean of the rewards; subclasses with another `dual` are not asked."""
 
     of_return: ClassVar[bool] = False
     """Whether it is of the return of an episode; otherwise of the reward of a step."""
