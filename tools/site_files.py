@@ -38,6 +38,32 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     return with_help(with_links(markdown, page.file.src_uri))
 
 
+def on_page_content(html: str, **_: Any) -> str:
+    return with_whole_options(with_large_pictures(html))
+
+
+def with_large_pictures(html: str) -> str:
+    """Every picture leads to its file: on a phone it is small.
+
+    >>> with_large_pictures('<p><img alt="A" src="a.png" /></p>')
+    '<p><a href="a.png"><img alt="A" src="a.png" /></a></p>'
+    """
+    return re.sub(r'(<img [^>]*?src="([^"]+)"[^>]*>)(?!</a>)', r'<a href="\2">\1</a>', html)
+
+
+def with_whole_options(html: str) -> str:
+    """Options in the running text, which browsers would break after their dashes.
+
+    >>> with_whole_options("<code>mvpi report --static</code>")
+    '<code>mvpi report <span class="option">--static</span></code>'
+    """
+
+    def marked(code: re.Match[str]) -> str:
+        return re.sub(r"(?<![\w-])--?[a-z][\w-]*", r'<span class="option">\g<0></span>', code[0])
+
+    return re.sub(r"<code>[^<\n]*</code>", marked, html)
+
+
 def with_links(markdown: str, src_uri: str) -> str:
     """Links as the site needs them.
 
