@@ -72,7 +72,9 @@ def test_the_reference_has_every_name_of_a_module(module: str) -> None:
     described = set(
         re.findall(rf"^::: mvpi\.{module}(?:\.\w+)?\.(\w+)$", "\n".join(pages), re.MULTILINE)
     )
-    assert names == described
+    assert names <= described
+    also = {"offline": {"learn_continuous"}}  # needs JAX, so it is not at the top of its module
+    assert described - names == also.get(module, set())
     # Before the descriptions there are examples, in which a result may be named in a comment.
     shown = "\n".join(text.partition("\n:::")[0] for text in pages)
     assert {name for name in names if not re.search(rf"\b{name}\b", shown)} == set()

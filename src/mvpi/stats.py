@@ -1,6 +1,6 @@
 """Statistics of a sample or of a discrete distribution.
 
-Every function takes `values` and optional `weights`, probabilities up to a factor. Without
+Most functions take `values` and optional `weights`, probabilities up to a factor. Without
 weights all values count the same, and variances divide by `n`: they describe the sample itself.
 """
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from itertools import pairwise
 
 import gymnasium
 import pytest
@@ -12,6 +13,9 @@ from helpers.commands import in_a_shell, mistaken
 
 import mvpi
 from mvpi import cli
+from mvpi.agents.registry import AGENTS
+from mvpi.cli.app import _command
+from mvpi.cli.usage import _drawn
 
 
 @pytest.mark.parametrize(
@@ -197,3 +201,38 @@ def test_shell_no_arguments_and_help() -> None:
     assert shown.returncode == 0
     assert "solve" in shown.stdout
     assert "frontier" in shown.stdout
+
+
+def _risk_help(*command: str) -> str:
+    """What `--help` says of `--risk`, as one line."""
+    (line,) = (
+        line
+        for line in _drawn(_command, [*command, "--help"]).splitlines()
+        if re.match(r"\W*--risk RISK", line)
+    )
+    return line
+
+
+def test_the_help_of_risk_names_what_the_command_takes() -> None:
+    assert " var:LEVEL" not in _risk_help("train", "td3")
+    assert "range:LOW:HIGH" in _risk_help("train", "td3")
+    assert "range:LOW:HIGH" not in _risk_help("solve")
+    assert " var:LEVEL" in _risk_help("solve")
+    assert "range:LOW:HIGH" not in _risk_help("offline", "relabel")
+    for only_numbers in ("mvp", "tamar", "prashanth", "mean-gini"):
+        assert "entropic" not in _risk_help("train", only_numbers)
+
+
+@pytest.mark.parametrize("algorithm", ["mvp", "cvar-pg"])
+def test_a_risk_without_a_usable_default_must_be_given(capsys, algorithm: str) -> None:
+    message = mistaken(capsys, "train", algorithm, "--env", "CartPole-v1")
+    assert message.startswith(f"mvpi: Missing from mvpi train {algorithm}: --risk")
+
+
+@pytest.mark.parametrize("name", sorted(AGENTS))
+def test_descriptions_of_options_are_whole_lines(name: str) -> None:
+    """Where the text of an option has lines of its own, terminals break it in mid-sentence."""
+    drawn = _drawn(_command, ["train", name, "--help"]).replace("│", " ").splitlines()
+    for before, line in pairwise(drawn):
+        goes_on = re.match(r" {9} *\w", line)
+        assert not (goes_on and re.search(r"\w {2,}\w| {9}\w", before)), line

@@ -131,7 +131,7 @@ def test_what_failed_does_not_hide_the_others(tmp_path: Path, capsys) -> None:
         (["--risks", "1"], "two or more, each once, got 1"),
         (["--risks"], "two or more, each once, got none"),
         (["--risks", "1", "1.0"], "each once, got 1 1.0"),
-        (["--risks", "0", "range:0:1"], "mvpi train --risk range:0.0:1.0"),
+        (["--risks", "0", "range:0:1"], "mvpi train td3 --risk range:0.0:1.0"),
         (["--risks", "0", "return:1"], "all of the return, or all of the reward of a step"),
         (["--risks", "0", "-1"], "risk_aversion must be >= 0"),
         (["--risks", "0", "high"], "risk must be a number"),

@@ -23,7 +23,7 @@ def load(path: str | Path, *, risk: Risk | float | None = None) -> Agent[Any]:
     No code in the file runs, and no environment is made before one is needed. `risk` must be
     given only if the agent was trained with a risk measure of your own. Files of `mvpi.sb3.export`
     are read, too. A path such as
-    `zoo:HalfCheetah-v4:1.0` names a trained agent of the package, see `mvpi.agents.zoo`.
+    `zoo:HalfCheetah-v4:1.0` names a trained agent of the package; `mvpi zoo` lists them.
     """
     path = zoo.find(str(path)) if str(path).startswith(zoo.PREFIX) else check_path(path)
     if path.is_dir():

@@ -28,6 +28,10 @@ class Entry(NamedTuple):
     settings: type[CommonSettings]
     summary: str
     """One line for `mvpi train --help`."""
+    risk: str = ""
+    """What `--risk` may be, of an agent that takes one kind; otherwise any measure it can learn."""
+    default_risk: str | None = "0.0"
+    """Of `--risk`; None: it must be given."""
     labels: tuple[str, ...] = ()
     """What reports call it: risk-neutral and, if that differs, risk-averse; default: its class."""
 
@@ -40,34 +44,41 @@ AGENTS = {
     "td3": Entry(
         *("mvpi.agents.td3", "TD3", TD3Settings),
         "MVPI-TD3; at risk 0 it is TD3.",
-        ("TD3", "MVPI-TD3"),
+        labels=("TD3", "MVPI-TD3"),
     ),
     "ppo": Entry(
         *("mvpi.agents.ppo", "PPO", PPOSettings),
         "MVPI-PPO, also called TRVO; at risk 0 it is PPO.",
-        ("PPO", "TRVO (MVPI-PPO)"),
+        labels=("PPO", "TRVO (MVPI-PPO)"),
     ),
     "mvp": Entry(
         *("mvpi.agents.mvp", "MVP", MVPSettings),
         "MVP (Liu 2018): mean and variance of the return; risk must be above 0.",
+        risk="Weight of the variance of the return, above 0.",
+        default_risk=None,
     ),
     "tamar": Entry(
         *("mvpi.agents.tamar", "Tamar", TamarSettings),
         "Tamar 2012: a price on the variance of the return beyond a limit.",
+        risk="Weight of the variance of the return.",
     ),
     "prashanth": Entry(
         *("mvpi.agents.prashanth", "Prashanth", PrashanthSettings),
         "Prashanth 2013: mean and variance of the return, by perturbing the policy.",
+        risk="Weight of the variance of the return.",
     ),
     "mean-gini": Entry(
         *("mvpi.agents.mean_gini", "MeanGini", MeanGiniSettings),
         "Luo 2023: mean and Gini deviation of the return; risk is the weight of the latter.",
-        ("Mean-Gini",),
+        risk="Weight of the Gini deviation of the return.",
+        labels=("Mean-Gini",),
     ),
     "cvar-pg": Entry(
         *("mvpi.agents.cvar_pg", "CVaRPG", CVaRPGSettings),
         "Tamar 2015: CVaR of the return; risk must be cvar:LEVEL[:WEIGHT].",
-        ("CVaR-PG",),
+        risk="cvar:LEVEL[:WEIGHT]: the worst share LEVEL of episodes, weighed with WEIGHT.",
+        default_risk=None,
+        labels=("CVaR-PG",),
     ),
 }
 """Every agent by its name on the command line and in files."""

@@ -96,16 +96,13 @@ class AugmentedSettings(CommonSettings):
     """What TD3 and PPO share: they learn from augmented rewards, for any risk measure."""
 
     occupancy: Occupancy = "undiscounted"
-    """How `y` and the variance weigh rewards: all alike as the paper does, or discounted, with 0
-    after the end: for tasks that terminate with costs per step."""
+    """How `y` weighs rewards; discounted, with 0 after the end: for tasks that end, with costs."""
     budget_rate: float = 0.05
     """With a variance budget: how far a measurement of the variance moves the risk aversion."""
     return_scale: float = 1.0
-    """With OfReturn: the size of a return. Below it, networks see the return so far in proportion,
-    beyond it by its logarithm."""
+    """With OfReturn: the size of a return; beyond it networks see the return so far by its log."""
     risk_warmup: int = 0
-    """Steps over which the risk is raised, by equal factors from 1/10,000 of it: with OfReturn, an
-    agent that has learned little would keep its returns small; 0: all of it from the beginning."""
+    """Steps over which the risk is raised, from 1/10,000 of it; 0: all of it from the beginning."""
 
     _before: ClassVar[dict[str, Any]] = {
         "occupancy": "undiscounted",
@@ -153,8 +150,7 @@ class TD3Settings(AugmentedSettings):
     actor_smoothing: float = 0.0
     """Standard deviation of noise on the actions in the actor's own loss; 0: none, as in TD3."""
     saturation_penalty: float = 0.01
-    """Weight of mean max(|z| - 3, 0)^2 in the actor's loss, z its output before tanh: frees actors
-    that are stuck at the border of the actions; 0: none, as in TD3."""
+    """Frees stuck actors: weight of mean max(|z| - 3, 0)^2, z the output before tanh; 0: none."""
     target_policy_noise: float = 0.2
     """Standard deviation of the noise on the target policy's actions."""
     target_noise_clip: float = 0.5

@@ -46,9 +46,16 @@ def _subcommand(name: str, options: type[AgentOptions]) -> Any:
     entry = AGENTS[name]
     kind: Any = entry.settings
     settings = Annotated[kind, tyro.conf.arg(name="")]
+    own: list[Any] = [("settings", settings, field(default_factory=entry.settings))]
+    if entry.risk:
+        text = Annotated[str, tyro.conf.arg(metavar="RISK", help=entry.risk)]
+        begun: dict[str, Any] = {}
+        if entry.default_risk is not None:
+            begun["default"] = entry.default_risk
+        own.append(("risk", text, field(**begun, kw_only=True)))
     made = make_dataclass(
         f"{entry.class_name}{options.__name__}",
-        [("settings", settings, field(default_factory=entry.settings))],
+        own,
         bases=(_Preset, options) if entry.settings.presets else (options,),
         namespace={"__doc__": entry.summary, "algorithm": name},
         frozen=True,

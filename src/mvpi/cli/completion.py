@@ -12,8 +12,11 @@ import tyro
 class Completion:
     """Print a script that completes commands and options in a shell.
 
-    bash: eval "$(mvpi completion bash)" in ~/.bashrc. zsh: eval "$(mvpi completion zsh)" in
-    ~/.zshrc, after compinit. fish: mvpi completion fish > ~/.config/fish/completions/mvpi.fish.
+    bash, in ~/.bashrc: eval "$(mvpi completion bash)"
+
+    zsh, in ~/.zshrc after compinit: eval "$(mvpi completion zsh)"
+
+    fish: mvpi completion fish > ~/.config/fish/completions/mvpi.fish
     """
 
     shell: Annotated[Literal["bash", "zsh", "fish"], tyro.conf.Positional]

@@ -25,11 +25,9 @@ class CsvOptions:
     start: Annotated[tuple[str, ...], tyro.conf.arg(help_behavior_hint="")] = ()
     """Of a .csv file: the state to start in, or several equally likely ones; left out, all."""
     normalise: bool = False
-    """Of a .csv file: divide the probabilities of every state and action by their sum, such as
-    counts."""
+    """Of a .csv file: make probabilities of every state and action sum to 1; they may be counts."""
     absorbing: bool = False
-    """Of a .csv file: stay for ever, with reward 0, in next states without outcomes of their
-    own."""
+    """Of a .csv file: stay for ever, with reward 0, in next states without outcomes."""
 
     def refuse(self, what: str) -> None:
         """An `InputError` if one of them is given for anything but a .csv file."""

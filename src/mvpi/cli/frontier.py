@@ -31,8 +31,7 @@ class FrontierCommand:
     """
 
     model: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL|DIR")]
-    """An .npz file (see `mvpi.MDP.save`), a .csv file of outcomes, the id of an environment
-    with a transition table, or a run directory of `mvpi train --risk range:LOW:HIGH`."""
+    """A model as `mvpi solve` takes it, or a run of `mvpi train td3 --risk range:LOW:HIGH`."""
     discount: float | None = None
     """Of an MDP: in (0, 1], 1 is the average reward; left out, the file's own, or 0.99."""
     csv: OfCsv = field(default_factory=CsvOptions)

@@ -99,7 +99,7 @@ def _range(agent: Agent[Any], directory: Path) -> RiskRange:
     if known is None:
         raise InputError(
             f"{directory} was trained at {risk.label} alone; a frontier needs an agent of a "
-            "range (mvpi train --risk range:LOW:HIGH), or agents of several risks (mvpi tune)"
+            "range (mvpi train td3 --risk range:LOW:HIGH), or agents of several risks (mvpi tune)"
         )
     return known
 
@@ -123,7 +123,8 @@ def tables(panels: Sequence[Candidates], labels: Sequence[str], head: str) -> li
     """One for each panel, a line for each risk, marked as knee or dominated."""
     found = []
     for panel in panels:
-        one = Table(title=f"Of the {panel.of}", box=SIMPLE_HEAD, collapse_padding=True)
+        title = f"Of the {panel.of}"
+        one = Table(title=title, box=SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
         one.add_column(head)
         for i, label in enumerate(labels):
             cells = _cells(panel, i)
@@ -145,10 +146,11 @@ def verdicts(panels: Sequence[Candidates], chosen: Candidates) -> str:
 def _cells(panel: Candidates, i: int) -> list[tuple[str, str]]:
     """Names and texts of the columns; a single run has no intervals of steps."""
     cells = []
-    for name, one in (("mean", panel.moments[i].mean), ("std. dev.", panel.moments[i].deviation)):
+    moments = panel.moments[i]
+    for name, one, digits in (("mean", moments.mean, 4), ("std. dev.", moments.deviation, 3)):
         cells.append((name, number(one.value)))
         if not math.isnan(one.low):
-            cells.append(("95% interval", f"{one.low:.3g} to {one.high:.3g}"))
+            cells.append(("95% interval", f"{one.low:.{digits}g} to {one.high:.{digits}g}"))
     if panel.values:
         cells.append(("objective", number(panel.values[i])))
     return cells

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from mvpi.cli.display import number, print_json
 from mvpi.cli.progress import watched
-from mvpi.cli.usage import RiskText
+from mvpi.cli.usage import RewardRisk, RiskText
 from mvpi.errors import InputError
 from mvpi.offline import Dataset
 from mvpi.offline.settings import TD3BCSettings
@@ -32,7 +32,7 @@ _MOST_STATES = 20
 
 @dataclass(frozen=True)
 class Learn:
-    """A risk-averse policy from data: Algorithm 2 on finite data, TD3+BC on vectors."""
+    """A risk-averse policy from data: the proved optimum of finite data, TD3+BC on vectors."""
 
     data: Data
     """The id of a local Minari data set, an .npz file, or the directory of an `mvpi train td3`."""
@@ -182,7 +182,7 @@ class Relabel:
     """The id of a local Minari data set."""
     new: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NEW_ID")]
     """The id of the copy."""
-    risk: RiskText = "1.0"
+    risk: RewardRisk = "1.0"
     y: float | None = None
     """The number in the augmented reward; left out, measured on the data, or for --policy."""
     policy: Path | None = None

@@ -25,7 +25,9 @@ class Report:
     """Compare trained runs on one HTML page: curves, returns, frontier, statistics, settings."""
 
     run_directories: Annotated[
-        tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="DIR [DIR ...]")
+        tuple[Path, ...],
+        tyro.conf.Positional,
+        tyro.conf.arg(metavar="DIR [DIR ...]", help_behavior_hint="(required)"),
     ]
     """Run directories of `mvpi train`, or directories that hold some, up to 8 levels below."""
     out: Path = Path("report.html")

@@ -19,7 +19,7 @@ from mvpi._rounding import Rounding
 from mvpi._text import change
 from mvpi.cli.display import json_label, label_text, number, print_json
 from mvpi.cli.finite_mdp import CsvOptions, OfCsv, model_facts, read_model
-from mvpi.cli.usage import RiskText
+from mvpi.cli.usage import ExactRisk
 from mvpi.errors import InputError
 from mvpi.risk import MeanVariance, OfReturn, Risk, parse_risk
 from mvpi.risk.extended import range_of
@@ -42,17 +42,15 @@ class Solve:
     """Find the best policy of a finite MDP at a risk aversion, and prove it."""
 
     model: Model
-    """An .npz file (see `mvpi.MDP.save`), a .csv file of outcomes (see `mvpi.MDP.from_outcomes`),
-    or the id of an environment with a transition table."""
-    risk: RiskText = "1.0"
+    """An .npz file, a .csv file of outcomes, or an environment that has a transition table."""
+    risk: ExactRisk = "1.0"
     discount: float | None = None
     """In (0, 1], 1 is the average reward; left out, the file's own, or 0.99."""
     csv: OfCsv = field(default_factory=CsvOptions)
     horizon: int | None = None
     """The number of steps of an episode, for a risk of its return (return:RISK)."""
     return_step: float | None = None
-    """With a horizon: round rewards to multiples of this, where there are too many returns; the
-    upper bound includes the error."""
+    """With a horizon and too many returns: round rewards to multiples of this; the bound holds."""
     local: bool = False
     """Stop at the local optimum of mean-variance policy iteration."""
     json: bool = False

@@ -19,7 +19,7 @@ from mvpi.agents.registry import AGENTS
 from mvpi.cli.agent_options import AgentCommand, AgentOptions, subcommands
 from mvpi.cli.display import number, print_json
 from mvpi.cli.progress import watched
-from mvpi.cli.usage import RiskText
+from mvpi.cli.usage import LearnableRisk
 from mvpi.errors import InputError, MissingPackage
 from mvpi.risk import parse_risk
 from mvpi.risk.extended import range_of, simplified
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 class TrainOptions(AgentOptions):
     """Options of every algorithm."""
 
-    risk: RiskText = "0.0"
+    risk: LearnableRisk = "0.0"
     steps: int = 1_000_000
     """Environment steps in all."""
     seed: int = 0

@@ -38,7 +38,7 @@ _ALGORITHMS = ("td3", "ppo")
 _TABLE, _PICTURE = "frontier.csv", "frontier.png"
 Risks = Annotated[
     tuple[str, ...],
-    tyro.conf.arg(metavar="RISK [RISK ...]", help=f"Risk measures: {forms()}."),
+    tyro.conf.arg(metavar="RISK [RISK ...]", help=f"Risk measures: {forms(but=('range', 'var'))}."),
 ]
 
 
@@ -54,8 +54,7 @@ class TuneOptions(AgentOptions):
     episodes: int = 100
     """Episodes in which each final policy is evaluated."""
     out: Path | None = None
-    """Run directories go to its `runs`, table and picture beside it; default:
-    runs/tune-ALGORITHM-ENV."""
+    """Where runs, table and picture go; left out, runs/tune-ALGORITHM-ENV."""
     workers: Workers = None
     ray: RayAddress = None
     json: bool = False
@@ -72,8 +71,8 @@ else:
 class Tune(AgentCommand):
     """Train at several risk aversions side by side, compare them and recommend one.
 
-    Interrupted, the same command goes on. `mvpi train --risk range:LOW:HIGH` trains one agent for
-    all of them instead.
+    Interrupted, the same command goes on. `mvpi train td3 --risk range:LOW:HIGH` trains one
+    agent for all of them instead.
     """
 
     options: Annotated[Options, tyro.conf.arg(name="")]
@@ -159,7 +158,7 @@ def _risks(texts: Sequence[str]) -> list[Risk]:
         if range_of(risk) is not None:
             raise InputError(
                 f"--risks must be single measures, got {risk.text}; one agent for a whole range is "
-                f"`mvpi train --risk {risk.text}`"
+                f"`mvpi train td3 --risk {risk.text}`"
             )
     if len({risk.of_return for risk in risks}) > 1:
         raise InputError("--risks must be all of the return, or all of the reward of a step")

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from itertools import dropwhile, takewhile
-from typing import Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import tyro
 
@@ -18,8 +18,24 @@ from mvpi.errors import InputError
 from mvpi.risk import forms
 
 Command = TypeVar("Command")
-RiskText = Annotated[str, tyro.conf.arg(metavar="RISK", help=f"Risk measure: {forms()}.")]
-"""An option that `parse_risk` reads."""
+
+
+def _risk_text(*but: str) -> Any:
+    told = f"Risk measure: {forms(but)}."
+    return Annotated[str, tyro.conf.arg(metavar="RISK", help=told)]
+
+
+if TYPE_CHECKING:
+    RiskText = str
+    LearnableRisk = str
+    ExactRisk = str
+    RewardRisk = str
+else:
+    RiskText = _risk_text()
+    LearnableRisk = _risk_text("var")
+    ExactRisk = _risk_text("range")
+    RewardRisk = _risk_text("var", "range", "return")
+"""Options that `parse_risk` reads: all measures, those of agents, of `solve`, of rewards alone."""
 
 _WRONG_USAGE = 2
 _WIDE = 100_000

@@ -41,7 +41,8 @@ class LateGamble(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArg
     `env` is a MuJoCo environment that pays 1 a step; the place is `data.qpos[0]`. After `toss`
     steps a coin is tossed, and each of the other steps pays `stake` times the share of steps before
     the toss that ended on the right, or costs it; an episode that terminates early settles all of
-    it at once. On the left, steps cost and pay `swing` in turn.
+    it at once. On the left, steps cost and pay `swing` in turn. Every step on the right
+    also pays `right`, on the left `left`; an episode has `steps` steps.
     Seen besides the observation: whether the next swing pays, the time, the share, and the coin
     (0 before the toss). `info["place"]` is -1, 0 or 1.
     """
@@ -124,9 +125,10 @@ class LateGamble(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArg
         return np.concatenate([np.asarray(observation, np.float64), seen])
 
     def behaviours(self) -> dict[str, Behaviour]:
-        """Exact statistics of episodes that are spent left, in the middle, or right.
+        """Exact statistics of episodes that are spent "left", in the "middle", or "right".
 
-        Of the reward: of a random step of a random episode. For an even number of steps.
+        Each has `return_mean`, `return_variance`, `reward_mean` and `reward_variance`, these
+        of a random step of a random episode. For an even number of steps.
         """
         after = self.steps - self.toss
         return {

@@ -143,12 +143,13 @@ class PolicyDual:
     fitted_q_mean: float
     """The mean reward as the network of fitted-Q evaluation says, without the closed form."""
     reward_mean: float
-    """Mean and variance by the ratio that `y` is of."""
+    """Mean reward by the density ratio that `y` is of."""
     reward_variance: float
+    """Variance of the reward by that ratio."""
     effective_size: float
     """As many rewards of the policy itself would be as informative; 0 without an estimate."""
     rows: int
-    """Of the data."""
+    """Number of rows of the data."""
     supported: bool
     """Whether no estimate had to be moved to within what the data can support."""
     data_deviation: float = 0.0

@@ -67,10 +67,15 @@ class Batch(NamedTuple):
     """Some transitions of a data set, in memory."""
 
     observations: Anything
+    """What was seen."""
     actions: Anything
+    """What was done."""
     rewards: Anything
+    """What it earned, raw."""
     next_observations: Anything
+    """What was seen next."""
     terminations: Booleans
+    """Whether the episode was over then."""
 
 
 class Dataset:
@@ -85,11 +90,14 @@ class Dataset:
         terminations: `(N,)` booleans: the episode was over after this transition. False at a
             time limit.
         starts: `(M,)` or `(M, d)`, observations at which episodes start, each as likely.
-        n_states, n_actions: how many there are; left out, one more than the largest in the data.
-        first_state, first_action: what the environment calls state 0 and action 0. A policy that
-            is a table is numbered from 0, as the data are; one with `predict`, or a function, takes
-            and returns the numbers of the environment.
-        low, high: bounds of the actions in the environment, numbers or one per dimension.
+        n_states: how many there are; left out, one more than the largest in the data.
+        n_actions: the same of actions.
+        first_state: what the environment calls state 0.
+        first_action: what the environment calls action 0. A policy that is a table is numbered from
+            0, as the data are; one with `predict`, or a function, takes and returns the numbers of
+            the environment.
+        low: the smallest actions in the environment, a number or one per dimension.
+        high: the largest ones.
         truncations: `(N,)` booleans: the episode was cut after this transition, by a time limit.
             Left out, an episode is taken to be cut where the next row begins elsewhere.
 
@@ -120,8 +128,9 @@ class Dataset:
     first_state: int
     first_action: int
     low: Anything | None
-    """The smallest action in every dimension; None if it is not known. So is `high`."""
+    """The smallest action in every dimension; None if it is not known."""
     high: Anything | None
+    """The largest; None if it is not known."""
     truncations: Booleans | None
 
     def __init__(

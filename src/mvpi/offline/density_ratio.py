@@ -60,6 +60,7 @@ class WeightedDual:
     """`y` of a policy, estimated on weighted rewards."""
 
     y: float
+    """The best `y` of the weighted rewards, their mean for mean-variance."""
     effective_size: float
     """Effective sample size: as many rewards of the policy itself would be as informative."""
 

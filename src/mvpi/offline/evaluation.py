@@ -84,6 +84,7 @@ class OfflineEvaluation:
 
     @cached_property
     def mean_interval(self) -> Interval:
+        """The bootstrap interval of `mean`."""
         return self.interval(stats.mean)
 
     @cached_property
@@ -93,6 +94,7 @@ class OfflineEvaluation:
 
     @cached_property
     def variance_interval(self) -> Interval:
+        """The bootstrap interval of `variance`."""
         return self.interval(stats.variance)
 
     @cached_property
@@ -102,6 +104,7 @@ class OfflineEvaluation:
 
     @cached_property
     def sharpe_interval(self) -> Interval:
+        """The bootstrap interval of `sharpe`."""
         return self.interval(stats.sharpe)
 
     def cvar(self, level: float) -> float:
@@ -109,6 +112,7 @@ class OfflineEvaluation:
         return stats.cvar(self.rewards, level, self.ratio)
 
     def cvar_interval(self, level: float) -> Interval:
+        """The bootstrap interval of `cvar(level)`."""
         stats.check_level(level)  # before the resamples, which take time
         return self.interval(lambda r, w: stats.cvar(r, level, w))
 
@@ -117,6 +121,7 @@ class OfflineEvaluation:
         return as_risk(risk).value(self.rewards, self.ratio)
 
     def value_interval(self, risk: Risk | float) -> Interval:
+        """The bootstrap interval of `value(risk)`."""
         return self.interval(as_risk(risk).value)
 
     @cached_property
@@ -126,6 +131,8 @@ class OfflineEvaluation:
 
     @cached_property
     def effective_size_interval(self) -> Interval:
+        """The bootstrap interval of `effective_size`."""
+
         def size(sample: _Resample) -> float:
             share, ratio = sample.frequency / sample.frequency.sum(), sample.ratio
             return float(len(self.rewards) * (share @ ratio) ** 2 / (share @ ratio**2))

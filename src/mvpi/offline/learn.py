@@ -36,6 +36,7 @@ class Iteration:
     policy: Array
     """`(S, A)` probabilities."""
     y: float
+    """The best `y` of the policy's rewards, their mean for mean-variance."""
     value: float
     """The risk measure of the policy's rewards; for a `VarianceBudget` the mean."""
     effective_size: float
@@ -49,6 +50,9 @@ OnIteration = Callable[[Iteration], Any]
 
 def learn(data: Dataset, risk: Risk | float, discount: float, **options: Any) -> Any:
     """A risk-averse policy from data: for finite data `(S, A)` probabilities, else a `Policy`.
+
+    With `RiskRange` or `OfReturn` it is a `PolicyRange` or a `mvpi.tabular.ReturnPolicy` for finite
+    data, else an agent.
 
     The reward whose risk counts is that of a random step, a finished episode having reward 0 for
     ever: the mean is `(1 - discount)` times the expected return, as in `mvpi.optimize`.
@@ -82,8 +86,9 @@ def learn_finite(
     It is the global optimum of the risk measure for the transitions as they are counted in the
     data, over all policies that take only actions which the data have. Below discount 1 a finished
     episode is reward 0 for ever; at discount 1, which means the average reward, the next step is at
-    a start. So it is where the data lack what comes next. A state of which the data have no action
-    keeps the uniform policy, and so does one that no policy reaches, over the actions it has.
+    a start. The same holds where the data lack what comes next. A state of which the data have no
+    action keeps the uniform policy, and so does one that no policy reaches, over the actions it
+    has.
 
     Args:
         data: states and actions are whole numbers.
@@ -93,7 +98,8 @@ def learn_finite(
         y: the number in the augmented reward, where it is known: the answer is then the optimum of
             `E[y + u(R - y)]`, which is risk-neutral in the augmented reward.
         horizon: with `OfReturn`, the number of steps whose return counts; the return is the sum of
-            `discount^t r_t`. It is over where an episode ends, or the data end in a state.
+            `discount^t r_t`. It is over where an episode ends, or where the data have no action
+            for a state.
         iterations: how many risk-neutral problems `mvpi.optimize` may solve.
         tolerance: the gap between the value and its upper bound at which to stop, as in
             `mvpi.optimize`: a share of half the range of the rewards that a risk-neutral policy is

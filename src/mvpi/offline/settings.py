@@ -30,8 +30,7 @@ class TD3BCSettings:
     policy_delay: int = 2
     """Updates of the critics per update of the actor and of all target networks."""
     saturation_penalty: float = 0.01
-    """Weight of mean max(|z| - 3, 0)^2 in the actor's loss, z its output before tanh; 0: none, as
-    in TD3+BC."""
+    """Frees stuck actors: weight of mean max(|z| - 3, 0)^2, z the output before tanh; 0: none."""
     target_policy_noise: float = 0.2
     """Standard deviation of the noise on the target policy's actions."""
     target_noise_clip: float = 0.5
@@ -41,15 +40,13 @@ class TD3BCSettings:
     ratio_steps: int = 1_000
     """Updates of the networks for an estimate; they go on from the one before."""
     ratio_method: RatioMethod = "combined"
-    """combined: the median of three density ratios, with an interval; or one network alone,
-    gen-dice, gradient-dice or dual-dice."""
+    """combined: the median of three density ratios, with an interval; the others: one network."""
     ratio_learning_rate: float = 3e-4
     """Step size of Adam for the networks of the density ratios."""
     budget_rate: float = 0.2
     """With a variance budget: how far an estimate moves the risk aversion."""
     return_scale: float | None = None
-    """With OfReturn: the size of a return. Below it, networks see the return so far in proportion,
-    beyond it by its logarithm; default: the standard deviation of the returns in the data."""
+    """With OfReturn: the size of a return; left out, the standard deviation in the data."""
 
     def __post_init__(self) -> None:
         shared = self.td3(discount=0.0)  # has checked what it shares

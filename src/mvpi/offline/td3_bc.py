@@ -93,8 +93,9 @@ def learn_continuous(
         y: the number in the augmented reward, where it is known; left out, it is estimated. With a
             range it differs along it, and must be left out.
         seed: of initial networks and of what is drawn.
-        low, high: bounds of the actions, numbers or one per dimension; left out, those that `data`
-            knows, or the smallest and largest action in it.
+        low: the smallest actions, a number or one per dimension; left out, those that `data` knows,
+            or the smallest in it.
+        high: the largest ones, in the same way.
         on_row: called with every row of the metrics, one per estimate of `y`.
         settings: fields of `TD3BCSettings`.
 

@@ -206,8 +206,12 @@ def summary(table: Sequence[Cell]) -> list[str]:
             }
             lines += _counts(lam, name, by_method)
         verdicts = Counter(cell.verdict for cell in here)
-        known = ("agrees", "disagrees", "undecided")
-        counted = ", ".join(f"{n} {v}" for v, n in verdicts.items() if v in known)
+        words: dict[Verdict, str] = {
+            "agrees": "agree",
+            "disagrees": "disagree",
+            "undecided": "undecided",
+        }
+        counted = ", ".join(f"{verdicts[v]} {word}" for v, word in words.items() if verdicts[v])
         if counted:
             lines.append(f"lam = {lam:g}: signs of the paper's figures: {counted}")
     return lines
@@ -276,13 +280,18 @@ def write(out: Path, table: Sequence[Cell], runs: Sequence[Finished], grid: Grid
 
 def markdown(table: Sequence[Cell], steps: int, notes: Sequence[str] = ()) -> str:
     """The table for a document: ours with its interval, the paper's figure, the verdict."""
-    lines = []
+    lines = [
+        "# Changes against TD3",
+        "",
+        "J is the mean - lam variance of the return, SR its Sharpe ratio. In brackets: 95%",
+        "intervals. After the slash: the paper's figure (10 seeds, 1,000,000 steps), and the",
+        "verdict on its sign.",
+        "",
+    ]
     for lam in dict.fromkeys(cell.risk_aversion for cell in table):
         here = [cell for cell in table if cell.risk_aversion == lam]
-        title = f"Changes against TD3 at lam = {lam:g} after {steps:,} steps, with 95% intervals."
         lines += [
-            title,
-            "After the slash: the paper's figure (10 seeds, 1,000,000 steps), and the verdict.",
+            f"## lam = {lam:g}, {steps:,} steps",
             "",
             f"| task | method | seeds | {' | '.join(STATISTICS)} |",
             f"|---|---|---|{'---|' * len(STATISTICS)}",

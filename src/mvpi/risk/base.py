@@ -47,7 +47,7 @@ class Risk(WithText, ABC):
     """Whether `price` is a risk aversion in one over the unit of rewards, chosen by the user."""
 
     dual_is_mean: ClassVar[bool] = False
-    """Whether `dual` is the mean of the rewards; subclasses with another `dual` are not asked."""
+    """Whether `dual` is the mean of the rewards; False in subclasses with another `dual`."""
 
     of_return: ClassVar[bool] = False
     """Whether it is of the return of an episode; otherwise of the reward of a step."""
@@ -127,7 +127,7 @@ class Risk(WithText, ABC):
 
     @property
     def required_probability(self) -> float | None:
-        """The probability with which a quantile is to be reached; None: the value is none."""
+        """The probability with which a quantile is to be reached; None: it is no quantile."""
         return None
 
     @property

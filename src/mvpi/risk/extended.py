@@ -94,7 +94,7 @@ class RiskRange(Risk):
     def coordinate(self, risk_aversion: npt.ArrayLike) -> Array:
         """Where in the range a risk aversion is: what networks see of it.
 
-        From -1 at the low end to 1 at the high end, and up to `BEYOND` outside.
+        From -1 at the low end to 1 at the high end, and a little further outside the range.
         """
         lam = np.asarray(risk_aversion, np.float64)
         if self.low > 0.0:

@@ -59,7 +59,10 @@ class MonotoneMeanVariance(WithRiskAversion):
         return low + (float(paid[at]) + self.top) / float(share[at]) - self.top
 
     def augment(self, rewards: npt.ArrayLike, y: npt.ArrayLike) -> Array:
-        """`u(a) - u(b) = (a - b) (1 - lam (a + b))`, which avoids cancellation for large y."""
+        """`u(r - y) - u(-y)` as `(a - b) (1 - lam (a + b))`, without cancellation for large y.
+
+        `a = r - y` and `b = -y`, cut at the top of the utility.
+        """
         r, y = finite_array(rewards, "rewards"), finite_array(y, "y")
         b = np.minimum(-y, self.top)
         step = np.minimum(r, self.top + y) - np.minimum(0.0, self.top + y)

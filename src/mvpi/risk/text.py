@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Collection
 from typing import Any, ClassVar, Self
 
 from mvpi._checks import check_kind, shown
@@ -55,9 +56,10 @@ class WithText:
         return str(self)
 
 
-def forms() -> str:
-    """The text forms of all measures, for help and errors."""
-    return ", ".join(["a number (mean-variance)", *map(_form, _registered.values())])
+def forms(but: Collection[str] = ()) -> str:
+    """The text forms of all measures, for help and errors; `but` names some to leave out."""
+    named = [_form(measure) for name, measure in _registered.items() if name not in but]
+    return ", ".join(["a number (mean-variance)", *named])
 
 
 def parsed(text: str) -> Any:

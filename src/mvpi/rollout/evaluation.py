@@ -109,9 +109,13 @@ class Evaluation(OfReturns):
     """
 
     returns: Array
+    """The return of every episode."""
     rewards: Array
+    """The rewards of all steps, episode after episode."""
     lengths: npt.NDArray[np.int64]
+    """Steps of every episode."""
     terminated: npt.NDArray[np.bool_] | None = None
+    """Whether each episode ended other than by truncation; None if it is not known."""
 
     def __repr__(self) -> str:
         episodes = f"{len(self.returns)} episode{'s' * (len(self.returns) != 1)}"

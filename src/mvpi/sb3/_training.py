@@ -97,7 +97,7 @@ def load_training(
 ) -> Algorithm:
     """The model that `save_training` wrote; `learn(steps, reset_num_timesteps=False)` goes on.
 
-    `env` is made as it was for the first run; its state is restored. `settings` are those that
+    Make `env` as for the first run; its state is restored. `settings` are those that
     files cannot hold: functions, and classes of your own. `callback` gets its counters back.
     Nothing in the file is executed. The random states of this process become those of the file.
     """

@@ -35,6 +35,7 @@ class StoredMDP:
     n_actions: int
     """Number of actions, `A`."""
     discount: float
+    """In (0, 1]; 1 is the average-reward setting."""
     start: Array
     """Distribution of the first state, `(S,)`."""
     transitions: csr_array

@@ -16,11 +16,11 @@ _MOST_TRANSITIONS = 10**8
 def four_state(discount: float = FOUR_STATE_DISCOUNT) -> MDP:
     """The paper's example: a gamble that is better on average, or a sure loss.
 
-    In state 0, action 0 leads to state 1 or 2, reward +1 or -1, by the toss of a coin; action 1
-    leads to state 3, reward -1. From there every action leads back to state 0, reward 0. With
-    `p` the probability of action 0 and `g = discount / (1 + discount)`, the mean reward of a step
-    is `-g (1 - p)` and its variance `g - mean^2`: the gamble (p = 1) is best below a risk
-    aversion of `1 / g`, the sure loss (p = 0) above.
+    In state 0, which pays 0, action 0 leads to state 1 or 2 by the toss of a coin, action 1 to
+    state 3. From there every action leads back to state 0; leaving state 1 pays +1, 2 and 3 -1.
+    With `p` the probability of action 0 and `g = discount / (1 + discount)`, the mean reward of a
+    step is `-g (1 - p)` and its variance `g - mean^2`: the gamble (p = 1) is best below a risk
+    aversion of `1 / g`, the sure loss (p = 0) above. The discount is 0.7 when left out.
     """
     p = np.zeros((4, 2, 4))
     p[0, 0, 1] = p[0, 0, 2] = 0.5

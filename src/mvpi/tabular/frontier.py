@@ -70,8 +70,8 @@ def frontier(
             sum of `discount^t r_t`, and policies look at the time and the return so far
             (`mvpi.tabular.ReturnPolicy`). Otherwise it is that of the reward of a step.
         tolerance: how far an undiscovered point may lie below an edge, with the rewards of a
-            risk-neutral policy scaled to [-1, 1]. A large MDP has many vertices: a coarser
-            tolerance finds fewer of them.
+            risk-neutral policy scaled to [-1, 1]; 1e-9 when left out. A large MDP has many
+            vertices: a coarser tolerance finds fewer of them.
         progress: called while the search goes on; its bound says how far below an edge a point
             may still lie, its best value is 0.
     """

@@ -46,7 +46,7 @@ class MDP(StoredMDP):
         rewards: array `(S, A)`, or `(S, A, S)` for rewards that depend on the next state. With
             sparse transitions a sequence of `A` sparse `(S, S)` matrices is taken too; repeated
             entries are refused, because rewards of outcomes do not add up (see `from_rows`).
-            A reward of -inf, for all next states, is that of an action that the state does not
+            A reward of `-inf`, for all next states, is that of an action that the state does not
             have.
         discount: in (0, 1]; 1 is the average-reward setting.
         start: distribution of the first state, `(S,)`, or the number of the one start state;
@@ -134,15 +134,19 @@ class MDP(StoredMDP):
         A pair of state and action without outcomes is an action that the state does not have.
 
         Args:
-            state, action, probability, reward, next_state: columns of the same length; or, in place
-                of the first, a table with columns of these names (a DataFrame, a dict), an
-                iterable of rows `(state, action, probability, reward, next_state)`, or the path of
-                a CSV file whose first line has these names. States and actions may be anything
-                hashable: numbers, texts (all of them are in a CSV file), tuples. They are numbered
-                in sorted order, or, if they cannot be compared, in the order of appearance.
+            state: a column of states; all columns have the same length. Alone, a table with columns
+                of these names (a DataFrame, a dict), an iterable of rows `(state, action,
+                probability, reward, next_state)`, or the path of a CSV file whose first line has
+                these names. States and actions may be anything hashable: numbers, texts (all of
+                them are in a CSV file), tuples. They are numbered in sorted order, or, if they
+                cannot be compared, in the order of appearance.
+            action: the column of actions.
+            probability: that of the outcome, given state and action.
+            reward: what it pays.
+            next_state: where it leads.
             discount: in (0, 1]; 1 is the average-reward setting.
             start: a state, a list of equally likely states, or a dict of states and their
-                probabilities; all states when left out.
+                probabilities; all states, equally likely, when left out.
             normalise: divide the probabilities of every pair by their sum, such as counts.
             absorbing: whether a next state without outcomes of its own is one to stay in for ever,
                 with reward 0. Otherwise it is an error.
@@ -245,7 +249,7 @@ class MDP(StoredMDP):
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> MDP:
-        """Read an MDP from an `.npz` file; see `mvpi.tabular.files` for its arrays."""
+        """Read an MDP from an `.npz` file; one that `save` wrote."""
         from mvpi.tabular.files import load
 
         return load(path, cls, cls.from_rows)

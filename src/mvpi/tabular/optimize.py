@@ -55,9 +55,9 @@ def optimize(
         return_step: for `OfReturn` only: round discounted rewards to multiples of this, where there
             are too many different returns for memory. The upper bound includes the error.
         tolerance: the gap to the upper bound at which to stop, as a share of half the range of
-            the rewards that a risk-neutral policy is paid. `converged` says whether the interval is
-            at most ten times that.
-        progress: called while the search goes on; see `mvpi.tabular.Progress`.
+            the rewards that a risk-neutral policy is paid; 1e-9 when left out. `converged` says
+            whether the gap is at most ten times that.
+        progress: called as `progress(solves, best, bound)` while the search goes on.
 
     >>> import mvpi
     >>> mdp = mvpi.examples.four_state()

@@ -71,9 +71,10 @@ def solve(mdp: MDP, *, tolerance: float = TOLERANCE, method: Method = "auto") ->
     Args:
         mdp: the problem, discounted or average-reward.
         tolerance: the gap to the upper bound at which to stop, as a share of half the range of
-            the rewards that the policy is paid. `converged` says whether the gap is at most ten
-            times that. Mean and variance are right to a tenth of it. The variance is evaluated when
-            it is first read: it takes no part in the search, and about a third of its time.
+            the rewards that the policy is paid; 1e-9 when left out. `converged` says
+            whether the gap is at most ten times that. Mean and variance are right to a tenth of it.
+            The variance is evaluated when it is first read: it takes no part in the search, and
+            about a third of its time.
         method: "modified policy iteration", "ordered sweeps", "policy iteration" (evaluation by
             LU), "inexact policy iteration" (by a Krylov method) or "local policy iteration"; "auto"
             chooses by the size and the transitions. All give the same certified answer. Sweeps and
