@@ -22,15 +22,8 @@ class DoctestBlocks(griffe.Extension):
 def fenced(text: str) -> str:
     """The text with a fence around every example, which ends at an empty line.
 
-    >>> print(fenced("A sum.\\n\\n>>> 1 + 1\\n2\\n\\nNo more."))
-    A sum.
-    <BLANKLINE>
-    ```pycon
-    >>> 1 + 1
-    2
-    ```
-    <BLANKLINE>
-    No more.
+    >>> fenced("A sum.\\n\\n>>> 1 + 1\\n2\\n\\nNo more.").splitlines()
+    ['A sum.', '', '```pycon', '>>> 1 + 1', '2', '```', '', 'No more.']
     """
     example = re.compile(r"^( *)>>> .*(?:\n(?! *$).+)*", re.MULTILINE)
     return example.sub(lambda found: f"{found[1]}```pycon\n{found[0]}\n{found[1]}```", text)
