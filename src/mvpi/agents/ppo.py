@@ -248,8 +248,8 @@ class PPOLearner(Learner[PPOSettings]):
         seen = self._weighed_rewards()
         self.y = self.risk.dual(*seen)
         self.advice.terminates |= bool(ends.any())
-        if self.advice.due(self.steps):
-            self.advice.give(self.risk, self.y, *seen)
+        if self.steps >= self.advice.due:
+            self.advice.give(self.steps, self.risk, self.y, *seen)
         return phased_in(rewards, self.risk.augment(rewards, self.y), self.risk_share)
 
     def _weighed_rewards(self) -> tuple[Array, Array | None]:

@@ -251,8 +251,8 @@ class TD3Learner(Learner[TD3Settings]):
             return
         seen = self.window.distribution()
         self.y = self.risk.dual(*seen)
-        if self.advice.due(self.steps):
-            self.advice.give(self.risk, self.y, *seen)
+        if self.steps >= self.advice.due:
+            self.advice.give(self.steps, self.risk, self.y, *seen)
         augmented = self.risk.augment(rows[..., reward], self.y)
         rows[..., reward] = phased_in(rows[..., reward], augmented, self.risk_share)
 

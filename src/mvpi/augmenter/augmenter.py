@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mvpi._checks import (
+    all_finite,
     check_count,
     check_number,
     finite_array,
@@ -63,13 +64,19 @@ def _augmented(risk: Risk, rewards: npt.ArrayLike, y: float) -> Array:
 
 
 def _finite(augmented: Array, risk: Risk, y: float | None = None) -> Array:
-    if not np.isfinite(augmented).all():
+    if not all_finite(augmented):
         where = "" if y is None else f" at y = {y:g}"
         raise InputError(
             f"{risk}{where} augments rewards to numbers that are not finite: lower the risk "
             "aversion or scale rewards down"
         )
     return augmented
+
+
+def _check_rewards(rewards: Array) -> None:
+    if not all_finite(rewards):
+        odd = rewards[~np.isfinite(rewards)][0]
+        raise InputError(f"rewards must be finite, the environment gave {odd}")
 
 
 def _is_one_step(reward: Any, time: Any, terminated: Any) -> bool:
@@ -220,22 +227,26 @@ class Augmenter:
             self._observe_one(*given)
             return
         new = real_array(rewards, "rewards")
-        finite = np.isfinite(new)
-        if not finite.all():
-            odd = new[~finite][0]
-            raise InputError(f"rewards must be finite, the environment gave {odd}")
         t = self._steps("times", times, new, np.dtype(np.int64))
         ends = self._steps("terminated", terminated, new, np.dtype(np.bool_))
         if t.min(initial=0) < 0:
             raise InputError(f"times must be >= 0, got {t.min()}")
         if self._extended is not None:
+            _check_rewards(new)
             cut = self._steps("truncated", truncated, new, np.dtype(np.bool_))
             self._extended.observe(new, self._seen(columns, new.shape), ends | cut)
-        if new.size == 1:
-            self._window.add(new.item(), t.item(), ends.item())
+        self._observe_arrays(new, t, ends)
+
+    def _observe_arrays(
+        self, rewards: Array, times: npt.NDArray[np.int64], terminated: npt.NDArray[np.bool_]
+    ) -> None:
+        """`observe` of arrays of one shape, by a measure without columns: no checks but one."""
+        _check_rewards(rewards)
+        if rewards.size == 1:
+            self._window.add(rewards.item(), times.item(), terminated.item())
         else:
-            self._window.extend(new, t, ends)
-        self._noted(new.size, bool(ends.any()))
+            self._window.extend(rewards, times, terminated)
+        self._noted(rewards.size, bool(np.count_nonzero(terminated)))
 
     def _observe_one(self, reward: float, time: int, terminated: bool) -> None:
         """`observe` of a step known to be valid, by a measure without columns: no checks."""
@@ -246,12 +257,14 @@ class Augmenter:
         """Do what is due after so many new rewards, of which some may have ended an episode."""
         self._y = None
         self._since_budget += count
+        self._observed += count
+        if terminated:
+            self._advice.terminates = True
         if self._since_budget >= self.budget_every:
             self._reprice()
-        self._advice.terminates |= terminated
-        self._observed += count
-        if self._extended is None and self._advice.due(self._observed):
-            self._advice.give(self.risk, self.y, *self._window.distribution())
+        if self._observed >= self._advice.due and self._extended is None:
+            seen = self._window.distribution()
+            self._advice.give(self._observed, self.risk, self.y, *seen)
 
     def _reprice(self) -> None:
         """Raise the risk aversion of a budget while the variance is above its limit."""
@@ -302,21 +315,22 @@ class Augmenter:
         were earned with: a risk aversion can be drawn anew.
         """
         y = self.y if self._extended is None else None
-        return _finite(self._augment_unchecked(rewards, columns), self.risk, y)
+        with np.errstate(over="ignore", invalid="ignore"):
+            augmented = self._augment_unchecked(rewards, columns)
+        return _finite(augmented, self.risk, y)
 
     def _augment_unchecked(
         self, rewards: npt.ArrayLike, columns: npt.ArrayLike | None = None
     ) -> Array:
-        """The same, for a caller who sees to it that the result is finite."""
-        with np.errstate(over="ignore", invalid="ignore"):
-            if self._extended is None:
-                if columns is not None:
-                    raise InputError(f"{self.risk} sees no columns: leave them out")
-                return self.risk.augment(rewards, self.y)
-            r = finite_array(rewards, "rewards")
-            raw = self._seen(columns, r.shape)
-            seen = Columns(self.risk).named(raw)
-            return self.risk.augment_extended(r, self._extended.y(raw), seen)
+        """The same, for a caller who silences numpy and sees to it that the result is finite."""
+        if self._extended is None:
+            if columns is not None:
+                raise InputError(f"{self.risk} sees no columns: leave them out")
+            return self.risk.augment(rewards, self.y)
+        r = finite_array(rewards, "rewards")
+        raw = self._seen(columns, r.shape)
+        seen = Columns(self.risk).named(raw)
+        return self.risk.augment_extended(r, self._extended.y(raw), seen)
 
     def state(self) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
         """Arrays and plain numbers from which `restore` goes on, bit for bit."""

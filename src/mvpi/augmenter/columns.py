@@ -30,13 +30,10 @@ class Columns:
     def __init__(self, risk: Risk, return_scale: float = 1.0) -> None:
         self._risk = risk
         self.names = risk.columns
+        self.size = len(self.names)
+        """How many columns there are."""
         self.return_scale = check_number(return_scale, "return_scale", above=0.0)
         self._range = range_of(risk)
-
-    @property
-    def size(self) -> int:
-        """How many columns there are."""
-        return len(self.names)
 
     def __contains__(self, name: str) -> bool:
         return name in self.names

@@ -48,22 +48,20 @@ class Advice:
     huber_loss = False
     """Whether what learns from augmented rewards has Huber's loss."""
 
+    due = _FIRST
+    """Rewards after which a check is due."""
+
     def __init__(self, occupancy: Occupancy) -> None:
         self._occupancy = occupancy
-        self._next = _FIRST
         self._told: set[str] = set()
         self.terminates = False
         """Whether an episode was seen to terminate."""
 
-    def due(self, count: int) -> bool:
-        """Whether a check is due after so many rewards."""
-        if count < self._next:
-            return False
-        self._next = count + _EVERY
-        return True
-
-    def give(self, risk: Risk, y: float, values: Array, weights: Array | None = None) -> None:
-        """Warn of what is wrong with the risk aversion for such rewards."""
+    def give(
+        self, count: int, risk: Risk, y: float, values: Array, weights: Array | None = None
+    ) -> None:
+        """Warn, after `count` rewards, of what is wrong with the risk aversion for such ones."""
+        self.due = count + _EVERY
         found = {
             "unit": unit_advice(risk, y, values, weights),
             "cost": cost_advice(risk, y) if self._counts_only_live_steps else None,

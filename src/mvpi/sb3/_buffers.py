@@ -81,8 +81,7 @@ def drawing_augmented(own: Any) -> Any:
         ) -> None:
             if not self._mvpi_adopted:
                 _refuse_plain_model(self)
-            self._mvpi_plug.observe_step(obs, reward, done, infos)
-            ends = self._mvpi_plug.infos_to_store(infos)
+            ends = self._mvpi_plug.observe_step(obs, reward, done, infos)
             super().add(obs, next_obs, action, reward, done, ends, **k)
 
         def sample(self, *args: Any, **kwargs: Any) -> Any:

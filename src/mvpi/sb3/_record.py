@@ -54,7 +54,7 @@ def augmenter_record(augmenter: Augmenter) -> dict[str, Any]:
         "budget_every": augmenter.budget_every,
         "budget_rate": augmenter.budget_rate,
         "numbers": numbers,
-        "advice": [advice._next, advice.terminates, *sorted(advice._told)],
+        "advice": [advice.due, advice.terminates, *sorted(advice._told)],
         "arrays": {name: encoded(values) for name, values in arrays.items()},
     }
 
@@ -88,7 +88,7 @@ def _augmenter_from(record: Mapping[str, Any], risk: Risk | float | None) -> Aug
     if risk is not None:  # a budget goes on from the price it was given
         augmenter.risk = measure
     soonest, terminates, *told = record["advice"]
-    augmenter._advice._next = _whole(soonest, 0)
+    augmenter._advice.due = _whole(soonest, 0)
     augmenter._advice.terminates = bool(terminates)
     augmenter._advice._told = {str(name) for name in told}
     return augmenter
