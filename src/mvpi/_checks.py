@@ -27,6 +27,8 @@ T = TypeVar("T")
 _LARGEST_COUNT = 10**12
 _LONGEST = 80
 """Characters of a value that a message shows."""
+_SMALL = 10_000
+"""Numbers that are multiplied by one thread."""
 _DEEPEST = 64
 """Dimensions that an array can have."""
 
@@ -152,6 +154,9 @@ def plain_array(values: Any, name: str) -> npt.NDArray[Any]:
 
 def all_finite(array: Array) -> bool:
     """`np.isfinite(array).all()`, which takes longer for a batch of rewards."""
+    # A finite sum of squares says so in one call. An infinite one may have overflowed.
+    if array.size <= _SMALL and math.isfinite(np.vdot(array, array)):
+        return True
     return bool(np.logical_and.reduce(np.isfinite(array), None))
 
 

@@ -120,7 +120,12 @@ class Augmenter:
     (3.0, array([4.]))
     """
 
-    _extended: ExtendedDual | None = None  # pickles of version 0.1 have no such attribute
+    # Pickles of version 0.1 have no such attributes.
+    _extended: ExtendedDual | None = None
+    _repriced_at = 0
+    """How many rewards had been observed when the risk aversion of a budget was last adapted."""
+    _next_due = 0
+    """How many rewards must have been observed before anything but to keep them is due."""
 
     def __init__(
         self,
@@ -144,7 +149,6 @@ class Augmenter:
                 f"the discounted occupancy is of rewards of one risk aversion, not for {self.risk}"
             )
         self._y: float | None = None
-        self._since_budget = 0
         self._observed = 0
 
     @property
@@ -238,38 +242,38 @@ class Augmenter:
         self._observe_arrays(new, t, ends)
 
     def _observe_arrays(
-        self, rewards: Array, times: npt.NDArray[np.int64], terminated: npt.NDArray[np.bool_]
+        self, rewards: Array, times: npt.NDArray[np.int64] | int, terminated: npt.NDArray[np.bool_]
     ) -> None:
         """`observe` of arrays of one shape, by a measure without columns: no checks but one."""
         _check_rewards(rewards)
-        if rewards.size == 1:
-            self._window.add(rewards.item(), times.item(), terminated.item())
-        else:
-            self._window.extend(rewards, times, terminated)
-        self._noted(rewards.size, bool(np.count_nonzero(terminated)))
+        self._window.extend(rewards, times, terminated)
+        self._y = None
+        self._observed += rewards.size
+        self._noted(bool(np.count_nonzero(terminated)))
 
     def _observe_one(self, reward: float, time: int, terminated: bool) -> None:
         """`observe` of a step known to be valid, by a measure without columns: no checks."""
         self._window.add(reward, time, terminated)
-        self._noted(1, terminated)
-
-    def _noted(self, count: int, terminated: bool) -> None:
-        """Do what is due after so many new rewards, of which some may have ended an episode."""
         self._y = None
-        self._since_budget += count
-        self._observed += count
+        self._observed += 1
+        if terminated or self._observed >= self._next_due:
+            self._noted(terminated)
+
+    def _noted(self, terminated: bool) -> None:
+        """Do what is due after new rewards, of which some may have ended an episode."""
         if terminated:
             self._advice.terminates = True
-        if self._since_budget >= self.budget_every:
+        if self._observed - self._repriced_at >= self.budget_every:
             self._reprice()
         if self._observed >= self._advice.due and self._extended is None:
             seen = self._window.distribution()
             self._advice.give(self._observed, self.risk, self.y, *seen)
+        self._next_due = min(self._repriced_at + self.budget_every, self._advice.due)
 
     def _reprice(self) -> None:
         """Raise the risk aversion of a budget while the variance is above its limit."""
         if self.risk.variance_limit is None:
-            self._since_budget = 0
+            self._repriced_at = self._observed
             return
         if self._extended is None:
             seen = variance(*self._window.distribution())
@@ -278,7 +282,7 @@ class Augmenter:
         else:
             return
         self.risk = self.risk.repriced(seen, self.budget_rate)
-        self._since_budget = 0
+        self._repriced_at = self._observed
 
     def _seen(self, columns: npt.ArrayLike | None, shape: tuple[int, ...]) -> Array:
         """The columns of rewards of a shape, checked."""
@@ -315,19 +319,18 @@ class Augmenter:
         were earned with: a risk aversion can be drawn anew.
         """
         y = self.y if self._extended is None else None
+        r = finite_array(rewards, "rewards")
         with np.errstate(over="ignore", invalid="ignore"):
-            augmented = self._augment_unchecked(rewards, columns)
+            augmented = self._augment_unchecked(r, columns)
         return _finite(augmented, self.risk, y)
 
-    def _augment_unchecked(
-        self, rewards: npt.ArrayLike, columns: npt.ArrayLike | None = None
-    ) -> Array:
+    def _augment_unchecked(self, r: Array, columns: npt.ArrayLike | None = None) -> Array:
         """The same, for a caller who silences numpy and sees to it that the result is finite."""
         if self._extended is None:
             if columns is not None:
                 raise InputError(f"{self.risk} sees no columns: leave them out")
-            return self.risk.augment(rewards, self.y)
-        r = finite_array(rewards, "rewards")
+            checked = type(self.risk).augment is not Risk.augment  # a measure of the user's own
+            return self.risk.augment(r, self.y) if checked else self.risk._augment(r, self.y)
         raw = self._seen(columns, r.shape)
         seen = Columns(self.risk).named(raw)
         return self.risk.augment_extended(r, self._extended.y(raw), seen)
@@ -343,7 +346,7 @@ class Augmenter:
             "window": self.window,
             "count": self._window.count,
             "observed": self._observed,
-            "since_budget": self._since_budget,
+            "since_budget": self._observed - self._repriced_at,
             "budget": budget,
         }
         return arrays, numbers
@@ -367,7 +370,8 @@ class Augmenter:
         except (LookupError, TypeError, ValueError) as error:
             raise InputError(f"this is no state of an Augmenter: {error}") from None
         self._window, self._y = restored, None
-        self._observed, self._since_budget = observed, since_budget
+        self._observed, self._repriced_at = observed, observed - since_budget
+        self._next_due = 0
         if limit is not None and limit == self.risk.variance_limit:
             self.risk = self.risk.with_price(
                 check_number(price or 0.0, "risk_aversion", at_least=0.0)

@@ -12,6 +12,8 @@ from mvpi import stats
 from mvpi._types import Array
 from mvpi.augmenter.occupancy import discounted
 
+_FEW = 16
+"""Rewards that are added faster one by one."""
 _SUMMABLE = 1e290
 """The sum of no window of rewards up to this size overflows."""
 
@@ -22,7 +24,7 @@ class RewardWindow:
     With `gamma`, `distribution` weighs them by the discounted occupancy; without, all alike.
     """
 
-    _largest = math.inf  # pickles of version 0.1 have no such attribute
+    largest = math.inf  # pickles of version 0.1 have no such attribute
 
     def __init__(self, size: int, gamma: float | None = None) -> None:
         self.gamma = gamma
@@ -33,27 +35,32 @@ class RewardWindow:
         self._times = np.zeros(size, np.int64)
         self._terminated = np.zeros(size, np.bool_)
         self._count = 0
-        self._largest = 0.0
+        self.largest = 0.0
         """At least the size of every reward."""
 
     def add(self, reward: float, time: int = 0, terminated: bool = False) -> None:
         """One reward, after `time` steps of its episode, which `terminated` with it or not."""
         place = self._count % self._ring.size
         self._ring[place] = reward
-        self._times[place] = time
-        self._terminated[place] = terminated
+        if self.gamma is not None:
+            self._times[place] = time
+            self._terminated[place] = terminated
         self._count += 1
-        if not -self._largest <= reward <= self._largest:
-            self._largest = abs(reward)
+        if not -self.largest <= reward <= self.largest:
+            self.largest = abs(reward)
 
     def extend(
         self, rewards: npt.ArrayLike, times: npt.ArrayLike = 0, terminated: npt.ArrayLike = False
     ) -> None:
         """Add several, the oldest first."""
         new = np.ravel(np.asarray(rewards, np.float64))
+        if new.size <= _FEW and self.gamma is None:
+            for reward in new.tolist():
+                self.add(reward)
+            return
         size = self._ring.size
         last = min(new.size, size)
-        self._largest = max(self._largest, float(np.abs(new).max(initial=0.0)))
+        self.largest = max(self.largest, float(np.abs(new).max(initial=0.0)))
         self._count += new.size
         begin = (self._count - last) % size
         places: Any = slice(begin, begin + last)
@@ -61,8 +68,7 @@ class RewardWindow:
             places = np.arange(begin, begin + last) % size
         for ring, values in (
             (self._ring, new),
-            (self._times, times),
-            (self._terminated, terminated),
+            *([(self._times, times), (self._terminated, terminated)] if self.gamma else []),
         ):
             given = np.asarray(values)
             ring[places] = given.ravel()[new.size - last :] if given.ndim else given
@@ -106,7 +112,7 @@ class RewardWindow:
 
         It is wanted for every batch, so it takes no longer than the sum where that cannot overflow.
         """
-        if self.gamma is None and self._largest < _SUMMABLE and self._count > 0:
+        if self.gamma is None and self.largest < _SUMMABLE and self._count > 0:
             seen = self.rewards
             return float(np.add.reduce(seen) / seen.size)
         return stats.mean(*self.distribution())
@@ -118,7 +124,7 @@ class RewardWindow:
         if rewards.shape != (min(count, self._ring.size),):
             raise ValueError(f"{rewards.shape} rewards in the window after {count} steps")
         self._ring[: rewards.size] = rewards
-        self._largest = float(np.abs(rewards).max(initial=0.0))
+        self.largest = float(np.abs(rewards).max(initial=0.0))
         if steps is not None:
             if steps.shape != (2, rewards.size) or steps.min(initial=0) < 0:
                 raise ValueError(f"{steps.shape} times and ends of {rewards.size} rewards")

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mvpi import stats
-from mvpi._checks import check_number, finite_array, real_array
+from mvpi._checks import check_number, finite, finite_array, real_array
 from mvpi._types import Array
 from mvpi.risk.text import WithText
 
@@ -81,8 +81,19 @@ class Risk(WithText, ABC):
 
         `y` is a number, or one for every reward.
         """
-        r, y = finite_array(rewards, "rewards"), finite_array(y, "y")
+        return self._augment(finite_array(rewards, "rewards"), finite(y, "y"))
+
+    def _augment(self, r: Array, y: Array | float) -> Array:
+        """The formula of `augment`, whose arguments are known to be finite.
+
+        Override it to compute the same with less rounding.
+        """
+        y = np.asarray(y)  # a utility may use what numbers of numpy have
         return self.utility(r - y) - self.utility(-y)
+
+    def _may_overflow(self, largest: float, y: float) -> bool:
+        """Whether `_augment(r, y)` could overflow for some `r` of at most this size."""
+        return True
 
     @property
     def columns(self) -> tuple[str, ...]:

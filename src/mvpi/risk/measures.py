@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mvpi import stats
-from mvpi._checks import check_number, finite, finite_array, real_array, shown
+from mvpi._checks import check_number, real_array, shown
 from mvpi._types import Array
 from mvpi.errors import InputError
 from mvpi.risk.base import Risk, WithRiskAversion, keep
@@ -41,10 +41,12 @@ class MeanVariance(WithRiskAversion):
     def dual(self, rewards: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> float:
         return stats.mean(rewards, weights)
 
-    def augment(self, rewards: npt.ArrayLike, y: npt.ArrayLike) -> Array:
+    def _augment(self, r: Array, y: Array | float) -> Array:
         """`r - lam r^2 + 2 lam r y`, the paper's form, which avoids cancellation for large y."""
-        r, y = finite_array(rewards, "rewards"), finite(y, "y")
         return np.asarray(r * (1.0 + self.risk_aversion * (2.0 * y - r)))
+
+    def _may_overflow(self, largest: float, y: float) -> bool:
+        return not (largest < 1e100 and abs(y) < 1e100 and self.risk_aversion < 1e100)
 
     def value(self, rewards: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> float:
         """`E[R] - lam Var(R)`, the maximum over `y`."""
@@ -189,8 +191,11 @@ class VarianceBudget(Risk):
     def dual(self, rewards: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> float:
         return stats.mean(rewards, weights)
 
-    def augment(self, rewards: npt.ArrayLike, y: npt.ArrayLike) -> Array:
-        return MeanVariance(self.risk_aversion).augment(rewards, y)
+    def _augment(self, r: Array, y: Array | float) -> Array:
+        return MeanVariance(self.risk_aversion)._augment(r, y)
+
+    def _may_overflow(self, largest: float, y: float) -> bool:
+        return MeanVariance(self.risk_aversion)._may_overflow(largest, y)
 
     def value(self, rewards: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> float:
         lagrangian = MeanVariance(self.risk_aversion).value(rewards, weights)

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mvpi import stats
-from mvpi._checks import finite_array, real_array
+from mvpi._checks import real_array
 from mvpi._types import Array
 from mvpi.errors import InputError
 from mvpi.risk.base import WithRiskAversion
@@ -58,12 +58,11 @@ class MonotoneMeanVariance(WithRiskAversion):
             return stats.mean(r, w)
         return low + (float(paid[at]) + self.top) / float(share[at]) - self.top
 
-    def augment(self, rewards: npt.ArrayLike, y: npt.ArrayLike) -> Array:
+    def _augment(self, r: Array, y: Array | float) -> Array:
         """`u(r - y) - u(-y)` as `(a - b) (1 - lam (a + b))`, without cancellation for large y.
 
         `a = r - y` and `b = -y`, cut at the top of the utility.
         """
-        r, y = finite_array(rewards, "rewards"), finite_array(y, "y")
         b = np.minimum(-y, self.top)
         step = np.minimum(r, self.top + y) - np.minimum(0.0, self.top + y)
         return np.asarray(step * (1.0 - self.risk_aversion * (step + 2.0 * b)))

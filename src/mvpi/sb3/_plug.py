@@ -52,6 +52,10 @@ from mvpi.sb3._extension import raw_in, with_column
 from mvpi.sb3._hooks import install
 from mvpi.sb3._record import FORMAT, augmenter_from, augmenter_record
 
+_FLOAT32 = np.dtype(np.float32)
+_LARGEST = float(np.finfo(np.float32).max)
+_LARGEST_SQUARES = _LARGEST**2
+"""Numbers whose squares sum to less than this fit into 32 bits."""
 _LOGGED = "mvpi/reward_mean"
 """Among all that is logged of a plug."""
 
@@ -59,18 +63,26 @@ _LOGGED = "mvpi/reward_mean"
 class Plug(ABC):
     """Called in place of a model's `collect_rollouts` and `train`."""
 
-    MEASURE_EVERY = 100
-    """Rewards between measurements for the log, fewer at first. `y` is measured at every use."""
+    MEASURE_EVERY = 0.1
+    """Share of the window between measurements for the log. `y` is measured at every use."""
+    FEWEST = 100
+    """Rewards between them at the least, fewer at first."""
     WINDOW: int
     """Rewards that `y` is measured on if nothing else is said."""
+    BUFFER: str
+    """Where a model keeps its buffer."""
     columns = NO_COLUMNS
     """What observations are extended by."""
+    _measured_at = 0
+    """Rewards that had been observed at the last measurement for the log."""
     _due: float = 0
-    """Rewards after which the next measurement for the log is due, at the least."""
+    """Rewards to have been observed before the next one, at the least."""
     chosen: float | None = None
     """The risk aversion of a range that the model was saved for."""
     _normalize: VecNormalize | None = None
     """That of the environment, if it has one."""
+    _buffer: Any = None
+    """That of the model, which has been adopted."""
 
     def __init__(
         self,
@@ -86,14 +98,18 @@ class Plug(ABC):
         self.rng = np.random.default_rng(seed)
         self._clock = EpisodeClock()
         self._metrics: dict[str, float] = {}
-        self._unmeasured = 0
         self._env: VecEnv | None = None
         self._logger: Logger | None = None
+
+    @property
+    def _discounted(self) -> bool:
+        """Whether `y` is of the discounted occupancy, for which the times of rewards count."""
+        return self.augmenter._window.gamma is not None
 
     def __call__(self, env: VecEnv, callback: Any, *args: Any, **kwargs: Any) -> Any:
         """The model's own `collect_rollouts`, watched."""
         model = callback.model
-        self.attach(model)
+        self._follow(model)
         self._logger = model.logger
         if model.num_timesteps == 0:  # `learn` has reset the environments
             self._clock.reset()
@@ -105,14 +121,16 @@ class Plug(ABC):
         if not self.columns.size or self.augmenter.ready:
             type(model).train(model, *args, **kwargs)
 
-    def attach(self, model: Any) -> None:
-        """Have the model learn by this plug."""
-        self._follow(model)
-        install(model, self)
-
     def _follow(self, model: Any) -> None:
-        """Take up the model's environment and its buffer: new ones, or a buffer that was loaded."""
-        env = model.get_env()
+        """`attach`, if the model has another environment or buffer than before."""
+        same = model.env is self._env and getattr(model, self.BUFFER) is self._buffer
+        # Only a VecNormalize can begin to change rewards later.
+        if not same or self._normalize is not None:
+            self.attach(model)
+
+    def attach(self, model: Any) -> None:
+        """Have the model learn by this plug: from its environment, with its buffer."""
+        env, buffer = model.env, getattr(model, self.BUFFER)
         new, normalize = env is not self._env, self._normalize
         if new:
             normalize = None if env is None else unwrap_vec_normalize(env)
@@ -122,10 +140,12 @@ class Plug(ABC):
             self._env, self._normalize = env, normalize
             self._clock.reset()
             self.augmenter._advice.huber_loss = has_huber_loss(model)
-        self._adopt_buffer(model)
+        self._adopt(buffer)
+        self._buffer = buffer
+        install(model, self)
 
     @abstractmethod
-    def _adopt_buffer(self, model: Any) -> None: ...
+    def _adopt(self, buffer: Any) -> None: ...
 
     def record(self) -> dict[str, Any]:
         """All of it as plain JSON, for a model file."""
@@ -135,7 +155,7 @@ class Plug(ABC):
             "chosen": self.chosen,
             "clock": self._clock.times,
             "generator": self.rng.bit_generator.state,
-            "unmeasured": self._unmeasured,
+            "unmeasured": self.augmenter._observed - self._measured_at,
             **augmenter_record(self.augmenter),
         }
 
@@ -167,44 +187,45 @@ class Plug(ABC):
         self.rng = np.random.default_rng()
         self.rng.bit_generator.state = record["generator"]
         self._clock = EpisodeClock(record["clock"])
-        self._metrics, self._unmeasured = {}, int(record["unmeasured"])
-        self._env = self._logger = None
+        self._metrics = {}
+        self._measured_at = self.augmenter._observed - int(record["unmeasured"])
+        self._env = self._buffer = self._logger = None
 
     def observe(self, rewards: Any, times: Any = None, terminated: Any = None, **told: Any) -> None:
         """Take note of new rewards, also in the next row of the log."""
         self.augmenter.observe(rewards, times, terminated, **told)
-        self._observed(np.size(rewards))
-
-    def _observed(self, count: int) -> None:
-        """So many new rewards: have the next row of the log show how rewards are."""
-        self._unmeasured += count
         self._log()
 
     def _log(self) -> None:
-        measured = self._unmeasured >= self._due and self._measure()
+        """Have the next row of the log show how rewards are."""
+        measured = self.augmenter._observed >= self._due and self._measure()
         # SB3 forgets what was recorded when it writes a row.
         if self._logger is not None and (measured or _LOGGED not in self._logger.name_to_value):
             for name, value in self._metrics.items():
                 self._logger.record(f"mvpi/{name}", value)
 
     def _measure(self) -> bool:
-        """Measure for the log what is due by now; `_due` only grows, so it may lag behind."""
-        self._due = min(self.MEASURE_EVERY, self.augmenter.rewards.size / 2)
-        if not (0 < self._due <= self._unmeasured and self.augmenter.ready):
+        """Measure for the log if that is due by now; `_due` may lag behind, as windows fill."""
+        seen, observed = self.augmenter.rewards.size, self.augmenter._observed
+        every = min(seen / 2, max(self.FEWEST, self.MEASURE_EVERY * seen))
+        self._due = self._measured_at + every
+        if not (every > 0 and self._due <= observed and self.augmenter.ready):
             return False
-        self._metrics, self._unmeasured = self.augmenter.metrics(), 0
+        self._metrics, self._measured_at = self.augmenter.metrics(), observed
         return True
 
     def _augmented(
         self, rewards: npt.NDArray[Any], dtype: np.dtype[Any], columns: Array | None = None
-    ) -> Array:
-        """Augmented rewards, if numbers of `dtype` can hold them.
-
-        They are cast to see whether they can: after a maximum over their sizes, the rest of a draw
-        was slower by 15 us.
-        """
+    ) -> tuple[Array, npt.NDArray[Any]]:
+        """Augmented rewards, and the same as numbers of `dtype`, if it can hold them."""
+        r = rewards.astype(np.float64, copy=False)
+        if columns is None and dtype == _FLOAT32 and not self._may_overflow(rewards.dtype):
+            # As in most trainings: numpy need not be silenced, which takes as long as to augment.
+            augmented = self.augmenter._augment_unchecked(r)
+            if np.vdot(augmented, augmented) < _LARGEST_SQUARES:
+                return augmented, augmented.astype(dtype)
         with np.errstate(over="ignore", invalid="ignore"):
-            augmented = self.augmenter._augment_unchecked(rewards, columns)
+            augmented = self.augmenter._augment_unchecked(r, columns)
             if columns is not None:
                 augmented = augmented * self.columns.balance(columns)
             held = augmented.astype(dtype, copy=False)
@@ -216,10 +237,16 @@ class Plug(ABC):
                 f"{self.augmenter.risk}{y} and rewards up to {largest:g} goes beyond what {dtype} "
                 "can hold: lower the risk aversion or scale rewards down"
             )
-        return augmented
+        return augmented, held
+
+    def _may_overflow(self, dtype: np.dtype[Any]) -> bool:
+        """Whether a reward of this type, or one that was observed, could overflow."""
+        augmenter = self.augmenter
+        largest = _LARGEST if dtype == _FLOAT32 else augmenter._window.largest
+        return augmenter.risk._may_overflow(largest, augmenter.y)
 
     def __getstate__(self) -> dict[str, Any]:
-        return vars(self) | {"_env": None, "_normalize": None, "_logger": None}
+        return vars(self) | {"_env": None, "_buffer": None, "_normalize": None, "_logger": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update({"rng": np.random.default_rng(), **state})
@@ -229,9 +256,9 @@ class OffPolicyPlug(Plug):
     """`y` from a window of recent rewards; batches are augmented while they are drawn."""
 
     WINDOW = 10_000
+    BUFFER = "replay_buffer"
 
-    def _adopt_buffer(self, model: Any) -> None:
-        buffer = model.replay_buffer
+    def _adopt(self, buffer: Any) -> None:
         if self.columns.size:
             refuse_sums_of_columns(buffer, self.augmenter.risk)
         if plug_of(buffer) is not self:
@@ -251,20 +278,20 @@ class OffPolicyPlug(Plug):
         drawn = rewards if self._normalize is None else self._as_drawn(rewards)
         if len(dones) == 1 and type(drawn) is np.ndarray and not self.columns.size:
             # As in most trainings: plain numbers cost a fraction of what arrays of one do.
-            reward, done = drawn.item(), bool(dones[0])
+            reward, done, augmenter = drawn.item(), bool(dones[0]), self.augmenter
             if type(reward) is float and math.isfinite(reward):
-                time, ends = self._clock.step_one(done), done and not infos[0].get(CUT, False)
-                self.augmenter._observe_one(reward, time, ends)
-                self._unmeasured += 1
-                if done or self._unmeasured >= self._due:  # SB3 writes rows where episodes end
+                time = self._clock.step_one(done) if self._discounted else 0
+                augmenter._observe_one(reward, time, done and not infos[0].get(CUT, False))
+                if done or augmenter._observed >= self._due:  # SB3 writes rows where episodes end
                     self._log()
                 return infos
         self._observe_arrays(observations, drawn, dones, infos)
         return self._infos_to_store(infos)
 
     def _observe_arrays(self, observations: Any, rewards: Any, dones: Any, infos: Any) -> None:
-        times, ended = self._clock.step(dones), terminated(dones, infos)
-        told: Observed = {"times": np.array(times), "terminated": np.array(ended)}
+        told: Observed = {"terminated": np.array(terminated(dones, infos))}
+        if self._discounted:
+            told["times"] = np.array(self._clock.step(dones))
         if self.columns.size:
             told["truncated"] = np.asarray(dones, np.bool_) & ~told["terminated"]
             told["columns"] = raw_in(observations, self.columns)
@@ -282,7 +309,7 @@ class OffPolicyPlug(Plug):
         """An array or a tensor of rewards that were drawn."""
         if isinstance(rewards, torch.Tensor):
             return rewards.new_tensor(self.augment(rewards.numpy(force=True)))
-        return self._augmented(rewards, rewards.dtype).astype(rewards.dtype)
+        return self._augmented(rewards, rewards.dtype)[1]
 
     def relabelled(self, batch: Any) -> Any:
         """A batch with some fresh risk aversions, and with rewards augmented by its columns."""
@@ -291,7 +318,7 @@ class OffPolicyPlug(Plug):
         drawn = batch.rewards
         rewards = drawn.numpy(force=True) if isinstance(drawn, torch.Tensor) else drawn
         columns = raw.reshape(*rewards.shape, self.columns.size)
-        augmented = self._augmented(rewards, rewards.dtype, columns).astype(rewards.dtype)
+        _, augmented = self._augmented(rewards, rewards.dtype, columns)
         new: dict[str, Any] = {
             "rewards": drawn.new_tensor(augmented) if drawn is not rewards else augmented
         }
@@ -309,6 +336,7 @@ class OnPolicyPlug(Plug):
     WINDOW = 1_000
     """At the least: measured on a few steps, `y` would fit the very rewards that it is compared
     with."""
+    BUFFER = "rollout_buffer"
     grows_with_rollout = False
     """Whether `y` is measured on the whole rollout where that is longer."""
 
@@ -317,14 +345,14 @@ class OnPolicyPlug(Plug):
     def __call__(self, env: VecEnv, callback: Any, *args: Any, **kwargs: Any) -> Any:
         if self._recorder is None or self._recorder.venv is not env:
             self._recorder = RewardRecorder(env)
-        self._recorder.begin(self._clock)
+        self._recorder.begin(self._clock if self._discounted else None)
         try:
             return super().__call__(self._recorder, callback, *args, **kwargs)
         finally:
             self._recorder.end()
 
-    def _adopt_buffer(self, model: Any) -> None:
-        adopt(model.rollout_buffer, learning_augmented, self)
+    def _adopt(self, buffer: Any) -> None:
+        adopt(buffer, learning_augmented, self)
 
     def observe_and_augment(self, rewards: Rewards, observations: Any) -> Rewards:
         """`rewards` hold `gamma * value` at time limits; what the environment gave does not."""
@@ -334,13 +362,13 @@ class OnPolicyPlug(Plug):
             self.augmenter.resize(wanted)
         columns = raw_in(observations, self.columns) if self.columns.size else None
         if told and columns is None:  # as in most trainings: all of a rollout is known and checked
-            self.augmenter._observe_arrays(raw, told["times"], told["terminated"])
-            self._observed(raw.size)
+            self.augmenter._observe_arrays(raw, told.get("times", 0), told["terminated"])
+            self._log()
         else:
             self.observe(raw, **told, columns=columns)
         if columns is not None and not self.augmenter.ready:
             return rewards  # no episode has ended: `train` is skipped
-        augmented = self._augmented(raw, rewards.dtype, columns)
+        augmented, _ = self._augmented(raw, rewards.dtype, columns)
         at_limits = 0.0 if self.augmenter.risk.of_return else rewards - raw
         return np.asarray(augmented + at_limits, rewards.dtype)
 
@@ -356,7 +384,9 @@ class OnPolicyPlug(Plug):
                 f"{raw.shape}: collect_rollouts must step the environment that is passed to it"
             )
         ended = np.array(recorder.terminated)
-        told: Observed = {"times": np.array(recorder.times()), "terminated": ended}
+        told: Observed = {"terminated": ended}
+        if self._discounted:
+            told["times"] = np.array(recorder.times())
         if self.columns.size:
             told["truncated"] = np.array(recorder.dones) & ~ended
         return raw, told
@@ -382,8 +412,8 @@ class RewardRecorder(VecEnvWrapper):
 
     recording = False
 
-    def begin(self, clock: EpisodeClock) -> None:
-        """Record steps from now on, their times by this clock."""
+    def begin(self, clock: EpisodeClock | None) -> None:
+        """Record steps from now on, with their times by this clock if there is one."""
         self.recording = True
         self._clock = clock
         self.rewards: list[Rewards] = []
@@ -398,8 +428,9 @@ class RewardRecorder(VecEnvWrapper):
 
     def times(self) -> list[list[int]]:
         """Of all steps so far, by the clock."""
-        for ended in self.dones[len(self._times) :]:
-            self._times.append(self._clock.step(ended))
+        if self._clock is not None:
+            for ended in self.dones[len(self._times) :]:
+                self._times.append(self._clock.step(ended))
         return self._times
 
     def reset(self) -> Any:
