@@ -75,8 +75,9 @@ def first_look(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def test_readme_shows_what_the_first_look_prints(first_look: str) -> None:
     readme = (EXAMPLES.parent / "README.md").read_text()
-    shown = readme.split("First it prints")[1].split("In your own environment")[0]
-    lines = [line.removeprefix("    ") for line in shown.strip("\n").splitlines()]
+    shown = re.search(r"First it prints\n\n((?:(?: {4}.*)?\n)+)", readme)
+    assert shown is not None
+    lines = [line.removeprefix("    ") for line in shown[1].strip("\n").splitlines()]
     printed = [line.rstrip() for line in first_look.splitlines()]
     assert len(lines) > 12
     assert lines == printed[: len(lines)]

@@ -85,8 +85,10 @@ def ended(command: str, where: Path, bin_of: Path) -> tuple[str, str, float]:
 
 def shown_first() -> str:
     """What README says that `make run` prints first."""
-    block = README.split("First it prints\n\n")[1].split("\nIn your own environment")[0]
-    return "\n".join(line.removeprefix("    ").rstrip() for line in block.strip("\n").splitlines())
+    block = re.search(r"First it prints\n\n((?:(?: {4}.*)?\n)+)", README)
+    assert block is not None
+    lines = block[1].strip("\n").splitlines()
+    return "\n".join(line.removeprefix("    ").rstrip() for line in lines)
 
 
 def megabytes(folder: Path) -> int:
