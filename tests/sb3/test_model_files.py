@@ -16,13 +16,15 @@ import numpy as np
 import pytest
 from helpers.sb3_algorithms import ALGORITHMS, SBX, Algorithm, Echo, each_kind
 from helpers.sb3_checks import equal, weights
-from stable_baselines3 import PPO, SAC
+from sb3_contrib import TQC, TRPO
+from stable_baselines3 import A2C, PPO, SAC, TD3
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 import mvpi
 import mvpi.envs
 from mvpi import CVaR, InputError, MeanVariance, OfReturn, RiskRange, VarianceBudget
 from mvpi.sb3 import at, attach, augmenter_of, load
+from mvpi.sb3._loading import algorithms_of, saved_data
 
 RISK = MeanVariance(1.0)
 RANGE = RiskRange(0.5, 2.0)
@@ -372,10 +374,49 @@ def test_encrypted_files_are_refused(tmp_path: Path) -> None:
         load(SAC, path, env=Echo())
 
 
-def test_a_file_of_another_algorithm_is_refused(tmp_path: Path) -> None:
+@every_algorithm
+def test_a_file_says_which_algorithm_it_is_of(algorithm: Algorithm, tmp_path: Path) -> None:
+    path = tmp_path / "model.zip"
+    algorithm.plugged(RISK).save(path)
+    told = algorithms_of(saved_data(path))
+    assert {cls.__name__ for cls in told} == (
+        {"TD3", "DDPG"} if algorithm.name in ("TD3", "DDPG") else {algorithm.name}
+    )
+    assert algorithm.cls in told
+
+
+@pytest.mark.parametrize("risk", [None, 2.0])
+@pytest.mark.parametrize(
+    ("algorithm", "others"), [(SAC_, (TD3, TQC, PPO)), (PPO_, (A2C, TRPO, SAC))], ids=str
+)
+def test_a_file_of_another_algorithm_is_refused(
+    algorithm: Algorithm, others: Any, risk: Any, tmp_path: Path
+) -> None:
+    """Also where SB3 would load it: A2C takes the file of PPO."""
+    path = tmp_path / "model.zip"
+    (algorithm.plain() if risk else algorithm.plugged(RISK)).save(path)
+    name = algorithm.name
+    for other in others:
+        sentence = (
+            rf"is the file of a {name} model \(stable_baselines3\), not of {other.__name__} \(.*"
+            rf"load it by mvpi.sb3.load\({name}, path, env=\.\.\.\)$"
+        )
+        with pytest.raises(InputError, match=sentence):
+            load(other, path, env=Echo(), risk=risk)
+
+
+def test_files_of_related_algorithms_load(tmp_path: Path) -> None:
+    """Those of a class of the user's own, and the other way round; DDPG is a TD3."""
+
+    class Own(SAC):
+        pass
+
     _, path = saved(tmp_path, SAC_)
-    with pytest.raises(InputError, match="cannot be loaded as PPO: TypeError"):
-        load(PPO, path, env=Echo())
+    assert augmenter_of(load(Own, path, env=Echo()).learn(20)).risk == RISK
+    Own("MlpPolicy", Echo(), buffer_size=10).save(path)
+    load(SAC, path, env=Echo(), risk=1.0)
+    BY_NAME["stable_baselines3.DDPG"].plugged(RISK).save(path)
+    load(TD3, path, env=Echo())
 
 
 def test_records_that_are_nonsense(tmp_path: Path) -> None:

@@ -252,6 +252,98 @@ def test_the_risk_is_part_of_it(tmp_path: Path) -> None:
     np.testing.assert_array_equal(augmenter_of(again).y_at(lam), augmenter_of(model).y_at(lam))
 
 
+# Other environments, as far as they tell.
+
+
+def small_sac(env: Any) -> SAC:
+    return SAC("MlpPolicy", env, learning_starts=10, policy_kwargs={"net_arch": [8]}, seed=0)
+
+
+@pytest.fixture(scope="module")
+def pendulum(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A training in Pendulum-v1, in the middle of an episode."""
+    gym.register(
+        "SamePendulum-v1",
+        "gymnasium.envs.classic_control.pendulum:PendulumEnv",
+        max_episode_steps=9,
+    )
+    directory = tmp_path_factory.mktemp("pendulum")
+    save_training(small_sac("Pendulum-v1").learn(20), directory)
+    return directory
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda: "SamePendulum-v1", "went on in Pendulum-v1, env is SamePendulum-v1: make env as"),
+        (
+            lambda: gym.make("Pendulum-v1", g=5.0),
+            r"went on in Pendulum-v1 with g=10\.0, env is Pendulum-v1 with g=5\.0: make env as",
+        ),
+        (
+            lambda: gym.make("Pendulum-v1", max_episode_steps=9),
+            "with max_episode_steps=200, env is Pendulum-v1 with max_episode_steps=9: make env as",
+        ),
+        (
+            lambda: VecNormalize(DummyVecEnv([lambda: gym.make("Pendulum-v1")])),
+            "went on in a VecEnv, env is a VecEnv in VecNormalize: make env as",
+        ),
+    ],
+    ids=["id", "keyword", "limit", "VecNormalize"],
+)
+def test_another_environment_is_refused(make: Any, sentence: str, pendulum: Path) -> None:
+    with pytest.raises(InputError, match=sentence):
+        load_training(SAC, pendulum, env=make())
+
+
+@pytest.mark.parametrize(
+    "more", [{}, {"g": 10.0}, {"g": np.float64(10)}, {"render_mode": "rgb_array"}], ids=str
+)
+def test_the_same_environment_made_in_other_words(more: dict[str, Any], pendulum: Path) -> None:
+    env = gym.make("Pendulum-v1", **more)
+    assert env.spec is not None  # looked up, which gymnasium remembers in the wrapper
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ResumeWarning)
+        load_training(SAC, pendulum, env=env)
+
+
+def test_other_wrappers_are_warned_of(pendulum: Path) -> None:
+    """No state of one layer is put into another."""
+    env = gym.wrappers.TransformReward(gym.make("Pendulum-v1"), float)
+    with pytest.warns(ResumeWarning, match=r"\(TimeLimit.*, env is Monitor\(TransformReward\(Time"):
+        model = load_training(SAC, pendulum, env=env)
+    assert not hasattr(env, "_elapsed_steps")
+    assert model.learn(20, reset_num_timesteps=False).num_timesteps == 40
+
+
+def test_keywords_that_a_file_does_not_compare(tmp_path: Path) -> None:
+    """Code and places on a disk."""
+
+    class Own(Echo):
+        def __init__(self, data: str, table: Any, code: Any = None) -> None:
+            super().__init__()
+
+    gym.register("Own-v0", Own)
+    model = small_sac(gym.make("Own-v0", data="/a/b", table=np.zeros(3), code=len))
+    save_training(model, tmp_path)
+    load_training(SAC, tmp_path, gym.make("Own-v0", data="/c", table=np.zeros(3), code=max))
+    with pytest.raises(
+        InputError, match=r"Own-v0 with table=\[0\.0, 0\.0, 0\.0\], env is Own-v0 wi"
+    ):
+        load_training(SAC, tmp_path, gym.make("Own-v0", data="/c", table=np.ones(3)))
+
+
+def test_another_class_is_warned_of(tmp_path: Path) -> None:
+    class Renamed(Echo):
+        pass
+
+    save_training(small_sac(Echo()).learn(20), tmp_path)
+    with pytest.warns(
+        ResumeWarning, match=r"in Monitor\(Echo\), env is Monitor\(.*Renamed\): it goe"
+    ):
+        load_training(SAC, tmp_path, Renamed())
+
+
 # Mistakes and hostile files.
 
 

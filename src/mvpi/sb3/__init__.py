@@ -43,6 +43,7 @@ try:
     from mvpi.sb3._extension import extended
     from mvpi.sb3._hooks import plug_in, record_in, was_risk_averse
     from mvpi.sb3._loading import (
+        check_algorithm,
         check_settings,
         install_reader,
         plug_from,
@@ -164,6 +165,7 @@ def load(
     data = saved_data(path)
     if not check_flag(trusted, "trusted"):
         check_pickles(data, custom_objects or ())
+    check_algorithm(algorithm, data, path)
     record, env = record_of(data), gym.make(env) if isinstance(env, str) else env
     if record is not None:
         plug = plug_from(record, risk)
