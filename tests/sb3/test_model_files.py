@@ -247,6 +247,45 @@ def test_a_buffer_of_risk_0_is_a_plain_one(tmp_path: Path) -> None:
     plain.learn(10)
 
 
+@pytest.mark.parametrize(("ours", "theirs"), [(RANGE, None), (RISK, RANGE)], ids=str)
+def test_a_buffer_of_other_observations(ours: Any, theirs: Any, tmp_path: Path) -> None:
+    donor = SAC_.plain() if theirs is None else SAC_.plugged(theirs)
+    donor.learn(40).save_replay_buffer(tmp_path / "buffer.pkl")
+    model = SAC_.plugged(ours).learn(40)
+    model.load_replay_buffer(tmp_path / "buffer.pkl")
+    for learn in (lambda: model.learn(10), lambda: model.train(1, 16)):
+        with pytest.raises(
+            InputError, match=r"the buffer keeps observations of shape \(.,\), this"
+        ):
+            learn()
+
+
+def test_the_remedy_for_a_buffer_of_a_range_works(tmp_path: Path) -> None:
+    SAC_.plugged(RANGE).learn(40).save_replay_buffer(tmp_path / "range.pkl")
+    plain = SAC_.plain()
+    plain.load_replay_buffer(tmp_path / "range.pkl")
+    with pytest.raises(InputError, match=r"make the model by mvpi\.sb3\.risk_averse"):
+        plain.learn(10)
+    model = SAC_.plugged(RANGE)
+    model.load_replay_buffer(tmp_path / "range.pkl")
+    model.learn(10)
+
+
+@both
+def test_a_risk_that_is_refused_changes_nothing(algorithm: Algorithm) -> None:
+    twins = [algorithm.plugged(0.0, VecNormalize(DummyVecEnv([Echo]))) for _ in range(2)]
+    for model in twins:
+        model.set_random_seed(1)
+        model.learn(64)
+    with pytest.raises(InputError, match="norm_reward=False"):
+        attach(twins[0], risk=1.0)
+    assert augmenter_of(twins[0]).risk == MeanVariance(0.0)
+    for model in twins:
+        model.set_random_seed(1)
+        model.learn(64)
+    assert equal(*map(weights, twins))
+
+
 def test_keywords_are_spelt_right(tmp_path: Path) -> None:
     _, path = saved(tmp_path, SAC_)
     with pytest.raises(InputError, match="SAC has no argument 'riks'"):

@@ -208,7 +208,7 @@ def attach(
     check_kind(model, BaseAlgorithm, "model", "a model of Stable-Baselines3")
     if risk is not None:
         check_named(learnable(risk))
-    plug = _changed(_plug_left_in(model), risk)
+    plug = _plug_left_in(model)
     if plug is None:
         if risk is None:
             raise InputError(f"this {type(model).__name__} has no risk: give it one, risk=...")
@@ -222,6 +222,9 @@ def attach(
         plug = _new_plug(_plug_for(type(model)), model, measure, window, discounted, 1.0)
     elif window is not None or occupancy != "undiscounted":
         raise InputError("window and occupancy are those that the model was saved with")
+    elif risk is not None:
+        plug.change_risk(model, risk)
+        return model
     plug.attach(model)
     return model
 
@@ -230,13 +233,6 @@ def _plug_left_in(model: Any) -> Plug | None:
     plug: Plug | None = plug_in(model)
     record = record_in(model)
     return plug if record is None else plug_from(record)
-
-
-def _changed(plug: Plug | None, risk: Risk | float | None) -> Plug | None:
-    """A plug with another risk on the same recent rewards."""
-    if plug is not None and risk is not None:
-        plug.change_risk(risk)
-    return plug
 
 
 def _known_plug(model: Any) -> Plug:
