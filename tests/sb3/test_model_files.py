@@ -291,6 +291,10 @@ def test_keywords_are_spelt_right(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="SAC has no argument 'riks'"):
         load(SAC, path, riks=5.0)
     assert load(SAC, path, env=Echo(), gamma=0.5).gamma == 0.5
+    with pytest.raises(
+        InputError, match="environment 'Nowhere-v0' cannot be made: "
+    ):
+        load(SAC, path, env="Nowhere-v0")
     with pytest.raises(InputError, match="are those that the model was saved with"):
         attach(load(SAC, path), window=5)
     plain = SAC_.plain()

@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 import warnings
+from collections.abc import Iterator
 from enum import Enum
 from functools import cache
 from pathlib import Path
@@ -19,6 +20,7 @@ import gymnasium as gym
 import numpy as np
 import pandas
 import pytest
+from gymnasium.envs.registration import EnvSpec
 from helpers.sb3_algorithms import ALGORITHMS, Algorithm, Echo
 from helpers.sb3_checks import weights
 from stable_baselines3 import DQN, PPO, SAC, TD3
@@ -260,7 +262,7 @@ def small_sac(env: Any) -> SAC:
 
 
 @pytest.fixture(scope="module")
-def pendulum(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def pendulum(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A training in Pendulum-v1, in the middle of an episode."""
     gym.register(
         "SamePendulum-v1",
@@ -269,7 +271,8 @@ def pendulum(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     directory = tmp_path_factory.mktemp("pendulum")
     save_training(small_sac("Pendulum-v1").learn(20), directory)
-    return directory
+    yield directory
+    del gym.registry["SamePendulum-v1"]
 
 
 @pytest.mark.parametrize(
@@ -316,14 +319,16 @@ def test_other_wrappers_are_warned_of(pendulum: Path) -> None:
     assert model.learn(20, reset_num_timesteps=False).num_timesteps == 40
 
 
-def test_keywords_that_a_file_does_not_compare(tmp_path: Path) -> None:
+def test_keywords_that_a_file_does_not_compare(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Code and places on a disk."""
 
     class Own(Echo):
         def __init__(self, data: str, table: Any, code: Any = None) -> None:
             super().__init__()
 
-    gym.register("Own-v0", Own)
+    monkeypatch.setitem(gym.registry, "Own-v0", EnvSpec("Own-v0", Own))
     model = small_sac(gym.make("Own-v0", data="/a/b", table=np.zeros(3), code=len))
     save_training(model, tmp_path)
     load_training(SAC, tmp_path, gym.make("Own-v0", data="/c", table=np.zeros(3), code=max))
@@ -360,6 +365,15 @@ def test_mistakes(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="cannot write"):
         save_training(SAC_.plain(), tmp_path / "file")
+    for mistake, sentence in (
+        ({"gama": 0.9}, "SAC has no argument 'gama'"),
+        ({"risk": 2.0}, r"risk is that of the file: change it by mvpi\.sb3\.attach\("),
+        ({"env": None}, "env must be the environment to go on in, got None"),
+        ({"env": "Nowhere-v0"}, "environment 'Nowhere-v0' cannot be made: "),
+        ({"device": "abacus"}, "device 'abacus' is none of torch: "),
+    ):
+        with pytest.raises(InputError, match=sentence):
+            load_training(SAC, tmp_path, **{"env": SAC_.env(), **mistake})
     load_training(SAC, tmp_path, SAC_.env()).learn(30)
 
 

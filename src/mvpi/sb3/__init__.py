@@ -20,8 +20,6 @@ from __future__ import annotations
 import sys
 from typing import Any, TypeVar
 
-import gymnasium as gym
-
 from mvpi import augmenter
 from mvpi._checks import check_count, check_flag, check_kind, shown
 from mvpi._storage.files import short
@@ -39,6 +37,7 @@ try:
     from mvpi.sb3._buffers import _unpickled as _unpickled
     from mvpi.sb3._buffers import drawing_augmented as drawing_augmented
     from mvpi.sb3._buffers import learning_augmented as learning_augmented
+    from mvpi.sb3._environments import made
     from mvpi.sb3._export import export as export
     from mvpi.sb3._extension import extended
     from mvpi.sb3._hooks import plug_in, record_in, was_risk_averse
@@ -120,8 +119,8 @@ def risk_averse(
     model: Any = algorithm(policy, seen, **arguments)
     plug = _new_plug(kind, model, measure, window, discounted, return_scale)
     plug.attach(model)
-    made: Algorithm = model
-    return made
+    risky: Algorithm = model
+    return risky
 
 
 def augmenter_of(model: BaseAlgorithm) -> Augmenter:
@@ -166,7 +165,7 @@ def load(
     if not check_flag(trusted, "trusted"):
         check_pickles(data, custom_objects or ())
     check_algorithm(algorithm, data, path)
-    record, env = record_of(data), gym.make(env) if isinstance(env, str) else env
+    record, env = record_of(data), made(env)
     if record is not None:
         plug = plug_from(record, risk)
         env = extended(env, plug.augmenter.risk, plug.columns.return_scale)

@@ -17,12 +17,25 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.wrappers import TimeLimit
 from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 
+from mvpi._checks import shown
 from mvpi._storage.files import short
+from mvpi.envs.task import why_not_made
 from mvpi.errors import InputError, ResumeWarning, warn
 
 _FEW = 1_000
 """Numbers in an array that is kept as it is."""
 _REMEDY = "make env as for the first run; another one can follow by model.set_env"
+
+
+def made(env: Any) -> Any:
+    """The environment of an id; what is one already stays."""
+    if not isinstance(env, str):
+        return env
+    try:
+        return gym.make(env)
+    except Exception as error:
+        reason = short(why_not_made(env, error), 300)
+        raise InputError(f"environment {shown(env)} cannot be made: {reason}") from error
 
 
 def around(env: VecEnv | None) -> Iterator[Any]:
@@ -81,7 +94,7 @@ def _check_made(saved: Any, given: Any) -> None:
     if saved["id"] != given["id"]:
         raise InputError(_differ(saved["id"], given["id"], _REMEDY))
     chosen = sorted(saved["given"].keys() | given["given"].keys())
-    pairs = {name: [_argument(made, name) for made in (saved, given)] for name in chosen}
+    pairs = {name: [_argument(one, name) for one in (saved, given)] for name in chosen}
     other = {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
     if other:
         was, now = (
@@ -92,8 +105,8 @@ def _check_made(saved: Any, given: Any) -> None:
         raise InputError(_differ(was, now, _REMEDY))
 
 
-def _argument(made: Any, name: str) -> Any:
-    return made["given"].get(name, made["defaults"].get(name))
+def _argument(facts: Any, name: str) -> Any:
+    return facts["given"].get(name, facts["defaults"].get(name))
 
 
 def _facts(env: Any) -> dict[str, Any]:

@@ -19,11 +19,11 @@ import warnings
 from pathlib import Path
 from typing import Any, TypeVar
 
-import gymnasium as gym
 import numpy as np
 import torch
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.utils import get_device
 
 from mvpi._checks import check_kind, check_path, shown
 from mvpi._storage import files
@@ -31,7 +31,7 @@ from mvpi._storage.arrays import Arrays, read_arrays, write_arrays
 from mvpi.errors import InputError, ResumeWarning, warn
 from mvpi.sb3._buffers import EpisodeClock
 from mvpi.sb3._class_names import name_of
-from mvpi.sb3._environments import check_environments, known_environments
+from mvpi.sb3._environments import check_environments, known_environments, made
 from mvpi.sb3._extension import extended
 from mvpi.sb3._hooks import COLLECT, TRAIN, plug_in, was_risk_averse
 from mvpi.sb3._loading import arguments, plug_from
@@ -111,9 +111,12 @@ def load_training(
         raise InputError(
             f"{path} is of {there}, not of {name_of(algorithm)}: pass the class it was saved with"
         )
-    _check_settings(record, settings, path)
+    _check_settings(algorithm, record, settings, path)
+    if env is None:
+        raise InputError("env must be the environment to go on in, got None")
+    own, where = made(env), _device(device)
     try:
-        return _loaded(algorithm, arrays, record, env, callback, device, settings)
+        return _loaded(algorithm, arrays, record, own, callback, where, settings)
     except (InputError, Warning):
         raise
     except Exception as error:
@@ -180,7 +183,17 @@ def _set_global_random_states(states: dict[str, Any], reader: StateReader) -> No
     torch.set_rng_state(reader.value(states["torch"], NOTHING, "random.torch"))
 
 
-def _check_settings(record: dict[str, Any], settings: dict[str, Any], path: Path) -> None:
+def _device(device: Any) -> torch.device:
+    try:
+        return get_device(device)
+    except (RuntimeError, TypeError) as error:
+        reason = files.short(error, 200)
+        raise InputError(f"device {shown(device)} is none of torch: {reason}") from None
+
+
+def _check_settings(
+    algorithm: type[Any], record: dict[str, Any], settings: dict[str, Any], path: Path
+) -> None:
     given = ["policy" if name == "policy_class" else name for name in record.get("given", ())]
     for name in given:
         if name not in settings:
@@ -189,6 +202,12 @@ def _check_settings(record: dict[str, Any], settings: dict[str, Any], path: Path
                 f"{files.short(name, 40)}=..."
             )
     for name in settings:
+        if name == "risk":
+            raise InputError(
+                "risk is that of the file: change it by mvpi.sb3.attach(model, risk=...)"
+            )
+        if name not in arguments(algorithm):
+            raise InputError(f"{algorithm.__name__} has no argument {shown(name)}")
         if name not in given:
             raise InputError(f"{path} has its own {shown(name)}, leave it out")
 
@@ -204,7 +223,6 @@ def _loaded(
 ) -> Algorithm:
     reader = StateReader(arrays)
     plug = None if record["risk"] is None else plug_from(record["risk"])
-    env = gym.make(env) if isinstance(env, str) else env
     if plug is not None:
         env = extended(env, plug.augmenter.risk, plug.columns.return_scale)
     model = _made_anew(algorithm, record, env, device, settings, reader)
@@ -223,8 +241,8 @@ def _loaded(
     _compare_versions(record.get("versions", {}))
     if rewrapped or reader.lost or record["outside"] != outside_state(model.env):
         _begin_new_episodes(model, plug, reader.lost, warned=rewrapped)
-    made: Algorithm = model
-    return made
+    loaded: Algorithm = model
+    return loaded
 
 
 def _made_anew(
@@ -254,8 +272,6 @@ def _made_anew(
 
 def _check_environments(model: Any, record: dict[str, Any]) -> bool:
     """Whether the states of environments fit those that are given; `InputError` if these differ."""
-    if model.get_env() is None:
-        raise InputError("env must be the environment to go on in, got None")
     if model.n_envs != record["n_envs"]:
         raise InputError(
             f"training went on in {files.short(record['n_envs'])} environments, env has "
