@@ -291,9 +291,7 @@ def test_keywords_are_spelt_right(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="SAC has no argument 'riks'"):
         load(SAC, path, riks=5.0)
     assert load(SAC, path, env=Echo(), gamma=0.5).gamma == 0.5
-    with pytest.raises(
-        InputError, match="environment 'Nowhere-v0' cannot be made: "
-    ):
+    with pytest.raises(InputError, match="environment 'Nowhere-v0' cannot be made: "):
         load(SAC, path, env="Nowhere-v0")
     with pytest.raises(InputError, match="are those that the model was saved with"):
         attach(load(SAC, path), window=5)
@@ -478,6 +476,9 @@ def test_records_that_are_nonsense(tmp_path: Path) -> None:
             return [*value[:i], changed(value[i]), *value[i + 1 :]]
         return rng.choice(odd)
 
+    for module in (None, 5, [], {}, "os"):  # of the policy, by which files are told apart
+        write_data(path, {**data, "policy_class": {**data["policy_class"], "__module__": module}})
+        load(SAC, path)
     refused = 0
     for _ in range(150):
         write_data(path, {**data, "collect_rollouts": {"mvpi": changed(record)}})

@@ -432,6 +432,12 @@ def test_hostile_files(tmp_path: Path) -> None:
             write_arrays(path, KIND, arrays, changed)
             count += refused()
     assert count > 40
+    for name in sorted(facts):
+        for entry in odd:
+            write_arrays(path, KIND, arrays, {**facts, name: entry})
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ResumeWarning)
+                refused()
     for entry in ({"step": 1}, {"__class__": 1}, {"_mvpi_plug": 1}, {"a b": 1}):
         write_arrays(path, KIND, arrays, {**facts, "model": {**facts["model"], **entry}})
         assert refused() == (entry != {"step": 1})

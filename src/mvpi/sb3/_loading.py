@@ -122,7 +122,7 @@ def algorithms_of(data: dict[str, Any]) -> list[type[Any]]:
     missing = {
         cls: len(arguments(cls) - data.keys())
         for cls in _known_algorithms(BaseAlgorithm)
-        if module in {policy.__module__ for policy in cls.policy_aliases.values()}
+        if any(module == policy.__module__ for policy in cls.policy_aliases.values())
     }
     return [cls for cls, count in missing.items() if count == min(missing.values())]
 

@@ -194,7 +194,10 @@ def _device(device: Any) -> torch.device:
 def _check_settings(
     algorithm: type[Any], record: dict[str, Any], settings: dict[str, Any], path: Path
 ) -> None:
-    given = ["policy" if name == "policy_class" else name for name in record.get("given", ())]
+    code = record.get("given", [])
+    if not isinstance(code, list):
+        raise InputError(f"{path} is damaged: it has no list of the settings that were code")
+    given = ["policy" if name == "policy_class" else name for name in code]
     for name in given:
         if name not in settings:
             raise InputError(
