@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -33,6 +34,7 @@ from mvpi.risk import CVaR, Entropic, MeanVariance, VarianceBudget
 from mvpi.sb3 import augmenter_of, risk_averse
 
 RISK = MeanVariance(1.5)
+SAC_ = BY_NAME["stable_baselines3.SAC"]
 two_libraries = pytest.mark.parametrize("algorithm", OURS_AND_SBX, ids=str)
 
 
@@ -328,6 +330,43 @@ def test_buffers_can_be_pickled_and_copied() -> None:
         raw = again.rewards[:60, 0]
         rewards = again.sample(500).rewards.numpy()[:, 0]
         assert np.isin(rewards, RISK.augment(raw, augmenter_of(model).y).astype(np.float32)).all()
+
+
+def test_a_copy_of_a_model_learns_like_the_model() -> None:
+    model = SAC_.plugged(RISK).learn(60)
+    twin = copy.deepcopy(model)
+    for one in (model, twin):
+        one.set_random_seed(1)
+        one.learn(60, reset_num_timesteps=False)
+    assert equal(weights(twin), weights(model))
+    ours, theirs = augmenter_of(twin), augmenter_of(model)
+    assert ours is not theirs
+    np.testing.assert_array_equal(ours.rewards, theirs.rewards)
+
+
+def test_two_models_that_share_a_buffer_keep_their_risks() -> None:
+    """Each draws with its own risk, whichever learned last."""
+    first, second = SAC_.plugged(MeanVariance(1.0)).learn(60), SAC_.plugged(CVaR(0.3)).learn(20)
+    second.replay_buffer = first.replay_buffer
+    for model in (second, first, second):
+        model.train(1, 16)
+        own = augmenter_of(model)
+        drawn = model.replay_buffer.sample(50).rewards.numpy()
+        stored = model.replay_buffer.rewards[:60, 0]
+        assert np.isin(drawn, own.augment(stored).astype(np.float32)).all()
+
+
+def test_a_measure_of_ones_own_is_no_numpy_warning() -> None:
+    class Own(MeanVariance):
+        name = "own"
+
+        def augment(self, rewards: Any, y: Any) -> Any:
+            return np.log(np.asarray(rewards, np.float64))
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        with pytest.raises(InputError, match="numbers that are not finite"):
+            SAC_.plugged(Own(1.0)).learn(60)
 
 
 def test_hindsight_is_saved(tmp_path: Path) -> None:

@@ -16,13 +16,15 @@ import numpy as np
 import pytest
 from helpers.sb3_algorithms import ALGORITHMS, SBX, Algorithm, Echo, each_kind
 from helpers.sb3_checks import equal, weights
-from stable_baselines3 import PPO, SAC
+from sb3_contrib import TQC, TRPO
+from stable_baselines3 import A2C, PPO, SAC, TD3
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 import mvpi
 import mvpi.envs
 from mvpi import CVaR, InputError, MeanVariance, OfReturn, RiskRange, VarianceBudget
 from mvpi.sb3 import at, attach, augmenter_of, load
+from mvpi.sb3._loading import algorithms_of, saved_data
 
 RISK = MeanVariance(1.0)
 RANGE = RiskRange(0.5, 2.0)
@@ -245,11 +247,52 @@ def test_a_buffer_of_risk_0_is_a_plain_one(tmp_path: Path) -> None:
     plain.learn(10)
 
 
+@pytest.mark.parametrize(("ours", "theirs"), [(RANGE, None), (RISK, RANGE)], ids=str)
+def test_a_buffer_of_other_observations(ours: Any, theirs: Any, tmp_path: Path) -> None:
+    donor = SAC_.plain() if theirs is None else SAC_.plugged(theirs)
+    donor.learn(40).save_replay_buffer(tmp_path / "buffer.pkl")
+    model = SAC_.plugged(ours).learn(40)
+    model.load_replay_buffer(tmp_path / "buffer.pkl")
+    for learn in (lambda: model.learn(10), lambda: model.train(1, 16)):
+        with pytest.raises(
+            InputError, match=r"the buffer keeps observations of shape \(.,\), this"
+        ):
+            learn()
+
+
+def test_the_remedy_for_a_buffer_of_a_range_works(tmp_path: Path) -> None:
+    SAC_.plugged(RANGE).learn(40).save_replay_buffer(tmp_path / "range.pkl")
+    plain = SAC_.plain()
+    plain.load_replay_buffer(tmp_path / "range.pkl")
+    with pytest.raises(InputError, match=r"make the model by mvpi\.sb3\.risk_averse"):
+        plain.learn(10)
+    model = SAC_.plugged(RANGE)
+    model.load_replay_buffer(tmp_path / "range.pkl")
+    model.learn(10)
+
+
+@both
+def test_a_risk_that_is_refused_changes_nothing(algorithm: Algorithm) -> None:
+    twins = [algorithm.plugged(0.0, VecNormalize(DummyVecEnv([Echo]))) for _ in range(2)]
+    for model in twins:
+        model.set_random_seed(1)
+        model.learn(64)
+    with pytest.raises(InputError, match="norm_reward=False"):
+        attach(twins[0], risk=1.0)
+    assert augmenter_of(twins[0]).risk == MeanVariance(0.0)
+    for model in twins:
+        model.set_random_seed(1)
+        model.learn(64)
+    assert equal(*map(weights, twins))
+
+
 def test_keywords_are_spelt_right(tmp_path: Path) -> None:
     _, path = saved(tmp_path, SAC_)
     with pytest.raises(InputError, match="SAC has no argument 'riks'"):
         load(SAC, path, riks=5.0)
     assert load(SAC, path, env=Echo(), gamma=0.5).gamma == 0.5
+    with pytest.raises(InputError, match="environment 'Nowhere-v0' cannot be made: "):
+        load(SAC, path, env="Nowhere-v0")
     with pytest.raises(InputError, match="are those that the model was saved with"):
         attach(load(SAC, path), window=5)
     plain = SAC_.plain()
@@ -372,10 +415,49 @@ def test_encrypted_files_are_refused(tmp_path: Path) -> None:
         load(SAC, path, env=Echo())
 
 
-def test_a_file_of_another_algorithm_is_refused(tmp_path: Path) -> None:
+@every_algorithm
+def test_a_file_says_which_algorithm_it_is_of(algorithm: Algorithm, tmp_path: Path) -> None:
+    path = tmp_path / "model.zip"
+    algorithm.plugged(RISK).save(path)
+    told = algorithms_of(saved_data(path))
+    assert {cls.__name__ for cls in told} == (
+        {"TD3", "DDPG"} if algorithm.name in ("TD3", "DDPG") else {algorithm.name}
+    )
+    assert algorithm.cls in told
+
+
+@pytest.mark.parametrize("risk", [None, 2.0])
+@pytest.mark.parametrize(
+    ("algorithm", "others"), [(SAC_, (TD3, TQC, PPO)), (PPO_, (A2C, TRPO, SAC))], ids=str
+)
+def test_a_file_of_another_algorithm_is_refused(
+    algorithm: Algorithm, others: Any, risk: Any, tmp_path: Path
+) -> None:
+    """Also where SB3 would load it: A2C takes the file of PPO."""
+    path = tmp_path / "model.zip"
+    (algorithm.plain() if risk else algorithm.plugged(RISK)).save(path)
+    name = algorithm.name
+    for other in others:
+        sentence = (
+            rf"is the file of a {name} model \(stable_baselines3\), not of {other.__name__} \(.*"
+            rf"load it by mvpi.sb3.load\({name}, path, env=\.\.\.\)$"
+        )
+        with pytest.raises(InputError, match=sentence):
+            load(other, path, env=Echo(), risk=risk)
+
+
+def test_files_of_related_algorithms_load(tmp_path: Path) -> None:
+    """Those of a class of the user's own, and the other way round; DDPG is a TD3."""
+
+    class Own(SAC):
+        pass
+
     _, path = saved(tmp_path, SAC_)
-    with pytest.raises(InputError, match="cannot be loaded as PPO: TypeError"):
-        load(PPO, path, env=Echo())
+    assert augmenter_of(load(Own, path, env=Echo()).learn(20)).risk == RISK
+    Own("MlpPolicy", Echo(), buffer_size=10).save(path)
+    load(SAC, path, env=Echo(), risk=1.0)
+    BY_NAME["stable_baselines3.DDPG"].plugged(RISK).save(path)
+    load(TD3, path, env=Echo())
 
 
 def test_records_that_are_nonsense(tmp_path: Path) -> None:
@@ -394,6 +476,9 @@ def test_records_that_are_nonsense(tmp_path: Path) -> None:
             return [*value[:i], changed(value[i]), *value[i + 1 :]]
         return rng.choice(odd)
 
+    for module in (None, 5, [], {}, "os"):  # of the policy, by which files are told apart
+        write_data(path, {**data, "policy_class": {**data["policy_class"], "__module__": module}})
+        load(SAC, path)
     refused = 0
     for _ in range(150):
         write_data(path, {**data, "collect_rollouts": {"mvpi": changed(record)}})

@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 import warnings
+from collections.abc import Iterator
 from enum import Enum
 from functools import cache
 from pathlib import Path
@@ -19,6 +20,7 @@ import gymnasium as gym
 import numpy as np
 import pandas
 import pytest
+from gymnasium.envs.registration import EnvSpec
 from helpers.sb3_algorithms import ALGORITHMS, Algorithm, Echo
 from helpers.sb3_checks import weights
 from stable_baselines3 import DQN, PPO, SAC, TD3
@@ -252,6 +254,101 @@ def test_the_risk_is_part_of_it(tmp_path: Path) -> None:
     np.testing.assert_array_equal(augmenter_of(again).y_at(lam), augmenter_of(model).y_at(lam))
 
 
+# Other environments, as far as they tell.
+
+
+def small_sac(env: Any) -> SAC:
+    return SAC("MlpPolicy", env, learning_starts=10, policy_kwargs={"net_arch": [8]}, seed=0)
+
+
+@pytest.fixture(scope="module")
+def pendulum(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A training in Pendulum-v1, in the middle of an episode."""
+    gym.register(
+        "SamePendulum-v1",
+        "gymnasium.envs.classic_control.pendulum:PendulumEnv",
+        max_episode_steps=9,
+    )
+    directory = tmp_path_factory.mktemp("pendulum")
+    save_training(small_sac("Pendulum-v1").learn(20), directory)
+    yield directory
+    del gym.registry["SamePendulum-v1"]
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda: "SamePendulum-v1", "went on in Pendulum-v1, env is SamePendulum-v1: make env as"),
+        (
+            lambda: gym.make("Pendulum-v1", g=5.0),
+            r"went on in Pendulum-v1 with g=10\.0, env is Pendulum-v1 with g=5\.0: make env as",
+        ),
+        (
+            lambda: gym.make("Pendulum-v1", max_episode_steps=9),
+            "with max_episode_steps=200, env is Pendulum-v1 with max_episode_steps=9: make env as",
+        ),
+        (
+            lambda: VecNormalize(DummyVecEnv([lambda: gym.make("Pendulum-v1")])),
+            "went on in a VecEnv, env is a VecEnv in VecNormalize: make env as",
+        ),
+    ],
+    ids=["id", "keyword", "limit", "VecNormalize"],
+)
+def test_another_environment_is_refused(make: Any, sentence: str, pendulum: Path) -> None:
+    with pytest.raises(InputError, match=sentence):
+        load_training(SAC, pendulum, env=make())
+
+
+@pytest.mark.parametrize(
+    "more", [{}, {"g": 10.0}, {"g": np.float64(10)}, {"render_mode": "rgb_array"}], ids=str
+)
+def test_the_same_environment_made_in_other_words(more: dict[str, Any], pendulum: Path) -> None:
+    env = gym.make("Pendulum-v1", **more)
+    assert env.spec is not None  # looked up, which gymnasium remembers in the wrapper
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ResumeWarning)
+        load_training(SAC, pendulum, env=env)
+
+
+def test_other_wrappers_are_warned_of(pendulum: Path) -> None:
+    """No state of one layer is put into another."""
+    env = gym.wrappers.TransformReward(gym.make("Pendulum-v1"), float)
+    with pytest.warns(ResumeWarning, match=r"\(TimeLimit.*, env is Monitor\(TransformReward\(Time"):
+        model = load_training(SAC, pendulum, env=env)
+    assert not hasattr(env, "_elapsed_steps")
+    assert model.learn(20, reset_num_timesteps=False).num_timesteps == 40
+
+
+def test_keywords_that_a_file_does_not_compare(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Code and places on a disk."""
+
+    class Own(Echo):
+        def __init__(self, data: str, table: Any, code: Any = None) -> None:
+            super().__init__()
+
+    monkeypatch.setitem(gym.registry, "Own-v0", EnvSpec("Own-v0", Own))
+    model = small_sac(gym.make("Own-v0", data="/a/b", table=np.zeros(3), code=len))
+    save_training(model, tmp_path)
+    load_training(SAC, tmp_path, gym.make("Own-v0", data="/c", table=np.zeros(3), code=max))
+    with pytest.raises(
+        InputError, match=r"Own-v0 with table=\[0\.0, 0\.0, 0\.0\], env is Own-v0 wi"
+    ):
+        load_training(SAC, tmp_path, gym.make("Own-v0", data="/c", table=np.ones(3)))
+
+
+def test_another_class_is_warned_of(tmp_path: Path) -> None:
+    class Renamed(Echo):
+        pass
+
+    save_training(small_sac(Echo()).learn(20), tmp_path)
+    with pytest.warns(
+        ResumeWarning, match=r"in Monitor\(Echo\), env is Monitor\(.*Renamed\): it goe"
+    ):
+        load_training(SAC, tmp_path, Renamed())
+
+
 # Mistakes and hostile files.
 
 
@@ -268,6 +365,15 @@ def test_mistakes(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="cannot write"):
         save_training(SAC_.plain(), tmp_path / "file")
+    for mistake, sentence in (
+        ({"gama": 0.9}, "SAC has no argument 'gama'"),
+        ({"risk": 2.0}, r"risk is that of the file: change it by mvpi\.sb3\.attach\("),
+        ({"env": None}, "env must be the environment to go on in, got None"),
+        ({"env": "Nowhere-v0"}, "environment 'Nowhere-v0' cannot be made: "),
+        ({"device": "abacus"}, "device 'abacus' is none of torch: "),
+    ):
+        with pytest.raises(InputError, match=sentence):
+            load_training(SAC, tmp_path, **{"env": SAC_.env(), **mistake})
     load_training(SAC, tmp_path, SAC_.env()).learn(30)
 
 
@@ -326,6 +432,12 @@ def test_hostile_files(tmp_path: Path) -> None:
             write_arrays(path, KIND, arrays, changed)
             count += refused()
     assert count > 40
+    for name in sorted(facts):
+        for entry in odd:
+            write_arrays(path, KIND, arrays, {**facts, name: entry})
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ResumeWarning)
+                refused()
     for entry in ({"step": 1}, {"__class__": 1}, {"_mvpi_plug": 1}, {"a b": 1}):
         write_arrays(path, KIND, arrays, {**facts, "model": {**facts["model"], **entry}})
         assert refused() == (entry != {"step": 1})

@@ -20,8 +20,6 @@ from __future__ import annotations
 import sys
 from typing import Any, TypeVar
 
-import gymnasium as gym
-
 from mvpi import augmenter
 from mvpi._checks import check_count, check_flag, check_kind, shown
 from mvpi._storage.files import short
@@ -39,10 +37,12 @@ try:
     from mvpi.sb3._buffers import _unpickled as _unpickled
     from mvpi.sb3._buffers import drawing_augmented as drawing_augmented
     from mvpi.sb3._buffers import learning_augmented as learning_augmented
+    from mvpi.sb3._environments import made
     from mvpi.sb3._export import export as export
     from mvpi.sb3._extension import extended
     from mvpi.sb3._hooks import plug_in, record_in, was_risk_averse
     from mvpi.sb3._loading import (
+        check_algorithm,
         check_settings,
         install_reader,
         plug_from,
@@ -119,8 +119,8 @@ def risk_averse(
     model: Any = algorithm(policy, seen, **arguments)
     plug = _new_plug(kind, model, measure, window, discounted, return_scale)
     plug.attach(model)
-    made: Algorithm = model
-    return made
+    risky: Algorithm = model
+    return risky
 
 
 def augmenter_of(model: BaseAlgorithm) -> Augmenter:
@@ -164,7 +164,8 @@ def load(
     data = saved_data(path)
     if not check_flag(trusted, "trusted"):
         check_pickles(data, custom_objects or ())
-    record, env = record_of(data), gym.make(env) if isinstance(env, str) else env
+    check_algorithm(algorithm, data, path)
+    record, env = record_of(data), made(env)
     if record is not None:
         plug = plug_from(record, risk)
         env = extended(env, plug.augmenter.risk, plug.columns.return_scale)
@@ -206,7 +207,7 @@ def attach(
     check_kind(model, BaseAlgorithm, "model", "a model of Stable-Baselines3")
     if risk is not None:
         check_named(learnable(risk))
-    plug = _changed(_plug_left_in(model), risk)
+    plug = _plug_left_in(model)
     if plug is None:
         if risk is None:
             raise InputError(f"this {type(model).__name__} has no risk: give it one, risk=...")
@@ -220,6 +221,9 @@ def attach(
         plug = _new_plug(_plug_for(type(model)), model, measure, window, discounted, 1.0)
     elif window is not None or occupancy != "undiscounted":
         raise InputError("window and occupancy are those that the model was saved with")
+    elif risk is not None:
+        plug.change_risk(model, risk)
+        return model
     plug.attach(model)
     return model
 
@@ -228,13 +232,6 @@ def _plug_left_in(model: Any) -> Plug | None:
     plug: Plug | None = plug_in(model)
     record = record_in(model)
     return plug if record is None else plug_from(record)
-
-
-def _changed(plug: Plug | None, risk: Risk | float | None) -> Plug | None:
-    """A plug with another risk on the same recent rewards."""
-    if plug is not None and risk is not None:
-        plug.change_risk(risk)
-    return plug
 
 
 def _known_plug(model: Any) -> Plug:

@@ -115,10 +115,12 @@ def _refuse_plain_model(buffer: Any) -> None:
     risk = buffer._mvpi_plug.augmenter.risk
     if not risk.is_neutral:
         given = risk.text if type(risk) is MeanVariance else f"mvpi.{risk!r}"
+        remedy = f"mvpi.sb3.attach(model, risk={given})"
+        if risk.columns:
+            remedy = "make the model by mvpi.sb3.risk_averse, with that risk"
         raise InputError(
             f"this replay buffer is that of a risk-averse model ({risk}); the model that uses it "
-            "is plain, or has not learned since it loaded it: "
-            f"mvpi.sb3.attach(model, risk={given})"
+            f"is plain, or has not learned since it loaded it: {remedy}"
         )
 
 

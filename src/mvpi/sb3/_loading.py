@@ -10,12 +10,13 @@ from __future__ import annotations
 import inspect
 import json
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import wraps
 from pathlib import Path
 from typing import Any
 
 from stable_baselines3.common import save_util
+from stable_baselines3.common.base_class import BaseAlgorithm
 
 from mvpi._checks import shown
 from mvpi._storage.files import short
@@ -26,6 +27,7 @@ from mvpi.sb3._plug import OffPolicyPlug, OnPolicyPlug, Plug
 from mvpi.sb3._record import MARK
 
 Reader = Callable[..., dict[str, Any]]
+_LIBRARIES = ("stable_baselines3", "sb3_contrib", "sbx")
 
 
 def kind_of_record(record: Any) -> type[Plug]:
@@ -98,14 +100,62 @@ def _existing(path: Any) -> Any:
     return given if given.exists() else given.with_name(given.name + ".zip")
 
 
-def check_settings(algorithm: type[Any], settings: dict[str, Any]) -> None:
-    """Settings that `load` may change: arguments of the algorithm, spelt right."""
-    known = {
+def check_algorithm(algorithm: type[Any], data: dict[str, Any], path: Any) -> None:
+    """`InputError` if a model file is of another algorithm of the libraries than is asked for.
+
+    SB3 would fail in the middle, or have A2C go on with the settings of PPO.
+    """
+    told = algorithms_of(data)
+    related = any(issubclass(algorithm, cls) or issubclass(cls, algorithm) for cls in told)
+    if told and not related and _is_of_library(algorithm):
+        of = " or ".join(cls.__name__ for cls in told)
+        raise InputError(
+            f"{shown(str(path))} is the file of a {of} model ({_library(told[0])}), not of "
+            f"{algorithm.__name__} ({_library(algorithm)}): load it by "
+            f"mvpi.sb3.load({told[0].__name__}, path, env=...)"
+        )
+
+
+def algorithms_of(data: dict[str, Any]) -> list[type[Any]]:
+    """Whose file it can be by the class of its policy and by the settings that it has."""
+    module = _entry(data, "policy_class").get("__module__")
+    missing = {
+        cls: len(arguments(cls) - data.keys())
+        for cls in _known_algorithms(BaseAlgorithm)
+        if any(module == policy.__module__ for policy in cls.policy_aliases.values())
+    }
+    return [cls for cls, count in missing.items() if count == min(missing.values())]
+
+
+def _known_algorithms(base: type[Any]) -> Iterator[type[Any]]:
+    """Those of the libraries that are loaded."""
+    for cls in base.__subclasses__():
+        if _is_of_library(cls):
+            yield cls
+        yield from _known_algorithms(cls)
+
+
+def _is_of_library(algorithm: type[Any]) -> bool:
+    return _library(algorithm) in _LIBRARIES
+
+
+def _library(algorithm: type[Any]) -> str:
+    return algorithm.__module__.partition(".")[0]
+
+
+def arguments(algorithm: type[Any]) -> set[str]:
+    """The names of all arguments of an algorithm."""
+    return {
         name
         for cls in algorithm.__mro__
         if "__init__" in vars(cls)
         for name in inspect.signature(cls).parameters
     }
+
+
+def check_settings(algorithm: type[Any], settings: dict[str, Any]) -> None:
+    """Settings that `load` may change: arguments of the algorithm, spelt right."""
+    known = arguments(algorithm)
     for name in settings:
         if name not in known - {"self", "args", "kwargs", "env", "policy"}:
             raise InputError(f"{algorithm.__name__} has no argument {shown(name)}")

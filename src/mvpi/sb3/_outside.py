@@ -11,18 +11,18 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
-from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
+from stable_baselines3.common.vec_env import VecEnv
 
 from mvpi._storage.files import checksum
+from mvpi.sb3._environments import inside, layers
 
 _LIBRARIES = ("gymnasium", "stable_baselines3", "sb3_contrib", "mvpi", "builtins", "typing", "abc")
 
 
 def outside_state(env: VecEnv | None) -> dict[str, str]:
     """Every variable outside the environments that their code uses, as text."""
-    classes = {cls for layer in _layers(env) for cls in type(layer).__mro__}
+    classes = {cls for one in inside(env) for layer in layers(one) for cls in type(layer).__mro__}
     own = [cls for cls in classes if cls.__module__.partition(".")[0] not in _LIBRARIES]
     found: dict[str, str] = {}
     for cls in own:
@@ -32,15 +32,6 @@ def outside_state(env: VecEnv | None) -> dict[str, str]:
         used = {name for name in _names_in(cls) if name in module}
         found |= {f"{cls.__module__}.{n}": t for n, t in _shown({n: module[n] for n in used})}
     return dict(sorted(found.items()))
-
-
-def _layers(env: Any) -> Iterator[Any]:
-    while isinstance(env, VecEnvWrapper):
-        env = env.venv
-    for layer in getattr(env, "envs", ()):
-        while isinstance(layer, gym.Env):
-            yield layer
-            layer = layer.env if isinstance(layer, gym.Wrapper) else None
 
 
 def _names_in(cls: type[Any]) -> set[str]:

@@ -21,6 +21,7 @@ import torch
 from gymnasium.wrappers import NormalizeReward
 from stable_baselines3.common.buffers import BaseBuffer
 from stable_baselines3.common.logger import Logger
+from stable_baselines3.common.preprocessing import get_obs_shape
 from stable_baselines3.common.vec_env import (
     VecEnv,
     VecEnvWrapper,
@@ -122,8 +123,9 @@ class Plug(ABC):
             type(model).train(model, *args, **kwargs)
 
     def _follow(self, model: Any) -> None:
-        """`attach`, if the model has another environment or buffer than before."""
-        same = model.env is self._env and getattr(model, self.BUFFER) is self._buffer
+        """`attach`, if the model has another environment or buffer, or shares it with another."""
+        buffer = getattr(model, self.BUFFER)
+        same = model.env is self._env and buffer is self._buffer and plug_of(buffer) is self
         # Only a VecNormalize can begin to change rewards later.
         if not same or self._normalize is not None:
             self.attach(model)
@@ -136,6 +138,7 @@ class Plug(ABC):
             normalize = None if env is None else unwrap_vec_normalize(env)
         if not self.augmenter.risk.is_neutral:
             _refuse_changing_rewards(env if new else None, normalize)
+        _refuse_other_observations(buffer, model)
         if new:
             self._env, self._normalize = env, normalize
             self._clock.reset()
@@ -174,12 +177,17 @@ class Plug(ABC):
             raise InputError(f"the risk in the model file is damaged: {error!r}") from error
         return plug
 
-    def change_risk(self, risk: Risk | float) -> None:
-        """Go on with another risk, on the same recent rewards."""
-        before = self.augmenter
+    def change_risk(self, model: Any, risk: Risk | float) -> None:
+        """Have the model go on with another risk, on the same recent rewards, or as it was."""
+        before, columns = self.augmenter, self.columns
         self.augmenter = augmenter_from(augmenter_record(before), risk)
         self.augmenter._advice.huber_loss = before._advice.huber_loss
-        self.columns = Columns(self.augmenter.risk, self.columns.return_scale)
+        self.columns = Columns(self.augmenter.risk, columns.return_scale)
+        try:
+            self.attach(model)
+        except InputError:
+            self.augmenter, self.columns = before, columns
+            raise
 
     def _restore(self, record: dict[str, Any]) -> None:
         self.columns = Columns(self.augmenter.risk, record["return_scale"])
@@ -241,9 +249,11 @@ class Plug(ABC):
 
     def _may_overflow(self, dtype: np.dtype[Any]) -> bool:
         """Whether a reward of this type, or one that was observed, could overflow."""
-        augmenter = self.augmenter
+        augmenter, risk = self.augmenter, self.augmenter.risk
+        if type(risk).augment is not Risk.augment:  # a measure of the user's own may do anything
+            return True
         largest = _LARGEST if dtype == _FLOAT32 else augmenter._window.largest
-        return augmenter.risk._may_overflow(largest, augmenter.y)
+        return risk._may_overflow(largest, augmenter.y)
 
     def __getstate__(self) -> dict[str, Any]:
         return vars(self) | {"_env": None, "_buffer": None, "_normalize": None, "_logger": None}
@@ -261,11 +271,11 @@ class OffPolicyPlug(Plug):
     def _adopt(self, buffer: Any) -> None:
         if self.columns.size:
             refuse_sums_of_columns(buffer, self.augmenter.risk)
-        if plug_of(buffer) is not self:
-            if self.augmenter.rewards.size == 0 and buffer.size() > 0:
-                told = recent(buffer, self.augmenter.window, self.columns)
-                self.observe(self._as_drawn(told.pop("rewards")), **told)
-            adopt(buffer, drawing_augmented, self)
+        new = plug_of(buffer) is not self and buffer.size() > 0
+        if new and self.augmenter.rewards.size == 0:
+            told = recent(buffer, self.augmenter.window, self.columns)
+            self.observe(self._as_drawn(told.pop("rewards")), **told)
+        adopt(buffer, drawing_augmented, self)
 
     def _as_drawn(self, rewards: Any) -> Any:
         """A `VecNormalize` of fixed scale divides what was stored raw."""
@@ -473,6 +483,17 @@ def _refuse_changing_rewards(new: VecEnv | None, normalize: VecNormalize | None)
         f"{changing} divides rewards by a scale that changes while the agent learns, so a risk "
         "aversion has no fixed meaning: leave rewards as they are (norm_reward=False)"
     )
+
+
+def _refuse_other_observations(buffer: Any, model: Any) -> None:
+    """One of a plain model does not keep what a policy sees beside the observation."""
+    kept = getattr(buffer, "obs_shape", None)
+    if kept is not None and kept != get_obs_shape(model.observation_space):
+        seen = get_obs_shape(model.observation_space)
+        raise InputError(
+            f"the buffer keeps observations of shape {kept}, this {type(model).__name__} sees "
+            f"{seen}: load a buffer that was filled with the same kind of risk"
+        )
 
 
 def _is_wrapped(env: VecEnv, wrapper: type[Any]) -> bool:

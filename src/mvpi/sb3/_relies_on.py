@@ -15,6 +15,7 @@ RELIES_ON = {
     "common.buffers:ReplayBuffer.add": ("obs", "next_obs", "action", "reward", "done", "infos"),
     "common.buffers:ReplayBuffer.sample": ("batch_size",),
     "common.buffers:BaseBuffer.size": (),
+    "common.preprocessing:get_obs_shape": ("observation_space",),
     "common.buffers:RolloutBuffer.reset": (),
     "common.buffers:RolloutBuffer.compute_returns_and_advantage": ("last_values", "dones"),
     "common.save_util:json_to_data": ("json_string", "custom_objects"),
@@ -33,8 +34,10 @@ RELIES_ON_ATTRIBUTES = {
     "common.on_policy_algorithm:OnPolicyAlgorithm": ("rollout_buffer", "gamma", "n_steps"),
     "common.callbacks:BaseCallback": ("model",),
     "common.logger:Logger": ("name_to_value",),
-    "common.buffers:ReplayBuffer": ("rewards", "dones", "timeouts", "pos", "full", "buffer_size"),
-    "common.buffers:RolloutBuffer": ("rewards", "observations"),
+    "common.buffers:ReplayBuffer": (
+        *("rewards", "dones", "timeouts", "pos", "full", "buffer_size", "obs_shape"),
+    ),
+    "common.buffers:RolloutBuffer": ("rewards", "observations", "obs_shape"),
     "common.vec_env:VecEnvWrapper": ("venv",),
     "common.vec_env:VecNormalize": ("training", "norm_reward"),
 }

@@ -68,8 +68,9 @@ _SYSTEM = (
 _NOT_STATE: tuple[tuple[type[Any], frozenset[str]], ...] = (
     (VecEnv, frozenset({"buf_infos", "reset_infos", "actions", "class_attributes"})),
     (BaseCallback, frozenset({"model", "locals", "globals", "parent", "logger"})),
+    (gym.Wrapper, frozenset({"_cached_spec"})),
 )
-"""Attributes that the next step writes before anybody reads them."""
+"""Attributes that are written before anybody reads them."""
 
 
 def is_constant(value: Any) -> bool:

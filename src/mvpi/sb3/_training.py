@@ -12,7 +12,6 @@ code, such as a schedule that is a function, are given again to `load_training`.
 
 from __future__ import annotations
 
-import inspect
 import os
 import random
 import sys
@@ -20,11 +19,11 @@ import warnings
 from pathlib import Path
 from typing import Any, TypeVar
 
-import gymnasium as gym
 import numpy as np
 import torch
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.utils import get_device
 
 from mvpi._checks import check_kind, check_path, shown
 from mvpi._storage import files
@@ -32,9 +31,10 @@ from mvpi._storage.arrays import Arrays, read_arrays, write_arrays
 from mvpi.errors import InputError, ResumeWarning, warn
 from mvpi.sb3._buffers import EpisodeClock
 from mvpi.sb3._class_names import name_of
+from mvpi.sb3._environments import check_environments, known_environments, made
 from mvpi.sb3._extension import extended
 from mvpi.sb3._hooks import COLLECT, TRAIN, plug_in, was_risk_averse
-from mvpi.sb3._loading import plug_from
+from mvpi.sb3._loading import arguments, plug_from
 from mvpi.sb3._outside import outside_state
 from mvpi.sb3._state_kinds import is_flax_module, random_state, set_random_state
 from mvpi.sb3._state_reader import NOTHING, StateReader
@@ -108,10 +108,15 @@ def load_training(
     arrays, record = read_arrays(path, KIND)
     if record.get("algorithm") != name_of(algorithm):
         there = files.short(record.get("algorithm"), 80)
-        raise InputError(f"{path} is of {there}, not of {name_of(algorithm)}")
-    _check_settings(record, settings, path)
+        raise InputError(
+            f"{path} is of {there}, not of {name_of(algorithm)}: pass the class it was saved with"
+        )
+    _check_settings(algorithm, record, settings, path)
+    if env is None:
+        raise InputError("env must be the environment to go on in, got None")
+    own, where = made(env), _device(device)
     try:
-        return _loaded(algorithm, arrays, record, env, callback, device, settings)
+        return _loaded(algorithm, arrays, record, own, callback, where, settings)
     except (InputError, Warning):
         raise
     except Exception as error:
@@ -124,11 +129,14 @@ def _record(model: Any, writer: StateWriter) -> dict[str, Any]:
     state = {n: v for n, v in vars(model).items() if n not in _LEFT_OUT}
     entries = {name: writer.entry(value, f"model.{name}") for name, value in state.items()}
     made_by_setup = {name for name, value in state.items() if is_flax_module(value)}
-    given = (_parameters(type(model)) - made_by_setup) & entries.keys() | {"policy_class"}
+    given = (arguments(type(model)) - {*_NO_SETTINGS, *made_by_setup}) & entries.keys() | {
+        "policy_class"
+    }
     return {
         "algorithm": name_of(type(model)),
         "spaces": [str(model.observation_space), str(model.action_space)],
         "n_envs": model.n_envs,
+        "environments": known_environments(model.env),
         "model": entries,
         "given": sorted(name for name in given if not is_complete(entries[name])),
         "risk": None if plug is None else plug.record(),
@@ -175,15 +183,21 @@ def _set_global_random_states(states: dict[str, Any], reader: StateReader) -> No
     torch.set_rng_state(reader.value(states["torch"], NOTHING, "random.torch"))
 
 
-def _parameters(algorithm: type[Any]) -> set[str]:
-    """The names of all arguments of an algorithm."""
-    classes = [cls for cls in algorithm.__mro__ if "__init__" in vars(cls)]
-    names = {name for cls in classes for name in inspect.signature(cls).parameters}
-    return names - set(_NO_SETTINGS)
+def _device(device: Any) -> torch.device:
+    try:
+        return get_device(device)
+    except (RuntimeError, TypeError) as error:
+        reason = files.short(error, 200)
+        raise InputError(f"device {shown(device)} is none of torch: {reason}") from None
 
 
-def _check_settings(record: dict[str, Any], settings: dict[str, Any], path: Path) -> None:
-    given = ["policy" if name == "policy_class" else name for name in record.get("given", ())]
+def _check_settings(
+    algorithm: type[Any], record: dict[str, Any], settings: dict[str, Any], path: Path
+) -> None:
+    code = record.get("given", [])
+    if not isinstance(code, list):
+        raise InputError(f"{path} is damaged: it has no list of the settings that were code")
+    given = ["policy" if name == "policy_class" else name for name in code]
     for name in given:
         if name not in settings:
             raise InputError(
@@ -191,6 +205,12 @@ def _check_settings(record: dict[str, Any], settings: dict[str, Any], path: Path
                 f"{files.short(name, 40)}=..."
             )
     for name in settings:
+        if name == "risk":
+            raise InputError(
+                "risk is that of the file: change it by mvpi.sb3.attach(model, risk=...)"
+            )
+        if name not in arguments(algorithm):
+            raise InputError(f"{algorithm.__name__} has no argument {shown(name)}")
         if name not in given:
             raise InputError(f"{path} has its own {shown(name)}, leave it out")
 
@@ -206,11 +226,12 @@ def _loaded(
 ) -> Algorithm:
     reader = StateReader(arrays)
     plug = None if record["risk"] is None else plug_from(record["risk"])
-    env = gym.make(env) if isinstance(env, str) else env
     if plug is not None:
         env = extended(env, plug.augmenter.risk, plug.columns.return_scale)
     model = _made_anew(algorithm, record, env, device, settings, reader)
-    _check_environments(model, record)
+    rewrapped = not _check_environments(model, record)
+    if rewrapped:
+        _forget_environments(record["model"]["env"])
     if plug is not None:
         times = plug._clock.times  # which an environment that is new to the plug resets
         plug.attach(model)
@@ -221,10 +242,10 @@ def _loaded(
     _restore_callback(record["callback"], callback, reader)
     _set_global_random_states(record["random"], reader)
     _compare_versions(record.get("versions", {}))
-    if reader.lost or record["outside"] != outside_state(model.env):
-        _begin_new_episodes(model, plug, reader.lost)
-    made: Algorithm = model
-    return made
+    if rewrapped or reader.lost or record["outside"] != outside_state(model.env):
+        _begin_new_episodes(model, plug, reader.lost, warned=rewrapped)
+    loaded: Algorithm = model
+    return loaded
 
 
 def _made_anew(
@@ -252,9 +273,8 @@ def _made_anew(
     return model
 
 
-def _check_environments(model: Any, record: dict[str, Any]) -> None:
-    if model.get_env() is None:
-        raise InputError("env must be the environment to go on in, got None")
+def _check_environments(model: Any, record: dict[str, Any]) -> bool:
+    """Whether the states of environments fit those that are given; `InputError` if these differ."""
     if model.n_envs != record["n_envs"]:
         raise InputError(
             f"training went on in {files.short(record['n_envs'])} environments, env has "
@@ -264,15 +284,24 @@ def _check_environments(model: Any, record: dict[str, Any]) -> None:
     for name, there, now in zip(("observations", "actions"), record["spaces"], here, strict=True):
         if there != now:
             raise InputError(f"env has the {name} {now}, training went on in {files.short(there)}")
+    return check_environments(record.get("environments"), model.env)
 
 
-def _begin_new_episodes(model: Any, plug: Any, lost: list[str]) -> None:
+def _forget_environments(entry: Any) -> None:
+    """Leave out the states of single environments, which fit no others."""
+    while "venv" in entry[1]:
+        entry = entry[1]["venv"]
+    entry[1].pop("envs", None)
+
+
+def _begin_new_episodes(model: Any, plug: Any, lost: list[str], *, warned: bool) -> None:
     where = f" ({files.short(', '.join(dict.fromkeys(lost)), 200)})" if lost else ""
-    warn(
-        f"{model.env} keeps state outside its random generators and attributes{where}: a new "
-        "episode begins; training goes on, but not exactly as it would have",
-        ResumeWarning,
-    )
+    if lost or not warned:
+        warn(
+            f"{model.env} keeps state outside its random generators and attributes{where}: a new "
+            "episode begins; training goes on, but not exactly as it would have",
+            ResumeWarning,
+        )
     model._last_obs = None  # `learn` resets the environments
     if plug is not None:
         plug._clock.reset()
