@@ -24,10 +24,12 @@ from mvpi._checks import check_kind
 from mvpi._storage.arrays import pack_arrays, unpack_arrays
 from mvpi._types import Array
 from mvpi.augmenter import Augmenter
+from mvpi.augmenter.augmenter import check_rewards
 from mvpi.errors import InputError
 from mvpi.risk import RETURN_SO_FAR, range_of
 from mvpi.rllib._connector import Dual, LearnerConnectors, use_everywhere
-from mvpi.rllib._environment import ExtendedEnvironment
+from mvpi.rllib._environment import ExtendedEnvironment, refuse_other_environment
+from mvpi.rllib._refusals import refuse
 from mvpi.rllib._replay import attach_steps, draws_new_episodes, refuse_other_buffers
 from mvpi.rllib._runner import REWARDS, ReportRewards, Sampled, nothing
 from mvpi.rllib._settings import Settings
@@ -50,6 +52,7 @@ class Attach:
     settings: Settings
 
     def __call__(self, *, algorithm: Any, **_: Any) -> None:
+        refuse(algorithm.config)
         if not isinstance(algorithm.config._learner_connector, LearnerConnectors):
             raise InputError(
                 "config.learners(learner_connector=...) after risk_averse replaces what it needs: "
@@ -61,11 +64,13 @@ class Attach:
                 "config.callbacks(on_sample_end=...) after risk_averse replaces what it needs: set "
                 "callbacks first and call risk_averse last"
             )
-        if self.settings.columns.size and algorithm.config.env is not ExtendedEnvironment:
-            raise InputError(
-                "config.environment(...) after risk_averse replaces what it needs: set the "
-                "environment first and call risk_averse last"
-            )
+        if self.settings.columns.size:
+            if algorithm.config.env is not ExtendedEnvironment:
+                raise InputError(
+                    "config.environment(...) after risk_averse replaces what it needs: set the "
+                    "environment first and call risk_averse last"
+                )
+            refuse_other_environment(algorithm.config)
         algorithm._mvpi = Plug(self.settings, algorithm)
 
 
@@ -144,6 +149,7 @@ class Plug(Checkpointable):
         if self._fixed_window is None and self.augmenter.window != size:
             self.augmenter.resize(size)
         if self.columns.size:
+            check_rewards(rewards)
             columns = self._columns(seen, rewards)
             ends = {"terminated": terminated, "truncated": truncated}
             self.augmenter.observe(rewards, times, **ends, columns=columns)
@@ -163,8 +169,9 @@ class Plug(Checkpointable):
         if not (fault <= _FAULT * size).all():
             raise InputError(
                 f"observations do not hold {' and '.join(columns.names)} as they were written: "
-                "leave out connectors that change observations, such as MeanStdFilter, and put "
-                "gymnasium.wrappers.NormalizeObservation on the environment instead"
+                "leave out connectors that change observations, such as MeanStdFilter and "
+                "FlattenObservations, and put NormalizeObservation or FlattenObservation of "
+                "gymnasium.wrappers on the environment instead"
             )
         return before
 
