@@ -7,7 +7,7 @@ aggregators, which get it before the next batch: Ray keeps the order of calls.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,7 @@ from ray.rllib.utils import force_list
 from ray.rllib.utils.checkpoints import Checkpointable
 from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS
 
-from mvpi._checks import check_kind
+from mvpi._checks import check_kind, shown
 from mvpi._storage.arrays import pack_arrays, unpack_arrays
 from mvpi._types import Array
 from mvpi.augmenter import Augmenter
@@ -208,12 +208,18 @@ class Plug(Checkpointable):
     def get_state(self, components: Any = None, **_: Any) -> dict[str, Any]:
         """Arrays and plain numbers."""
         arrays, numbers = self.augmenter.state()
-        return {"arrays": arrays, "numbers": numbers}
+        return {"arrays": arrays, "numbers": {**numbers, **self._seen_by_policy()}}
+
+    def _seen_by_policy(self) -> dict[str, Any]:
+        """What the networks of a checkpoint are for."""
+        scale = self.columns.return_scale if RETURN_SO_FAR in self.columns else None
+        return {"columns": list(self.columns.names), "return_scale": scale}
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Go on with the rewards of a checkpoint, and the risk aversion found for a budget."""
         restored = self._new_augmenter()
         try:
+            self._refuse_other_columns(state["numbers"])
             restored.restore(state["arrays"], state["numbers"])
         except (KeyError, TypeError, AttributeError, OverflowError) as error:
             raise InputError(f"this is no state of mvpi.rllib: {error!r}") from None
@@ -222,6 +228,16 @@ class Plug(Checkpointable):
             self.augmenter.resize(self._fixed_window)
         if self.augmenter.ready:
             self._tell()
+
+    def _refuse_other_columns(self, numbers: Mapping[str, Any]) -> None:
+        """Checkpoints from before these were recorded are taken as they are."""
+        for name, ours in self._seen_by_policy().items():
+            theirs = numbers.get(name, ours)
+            if theirs != ours:
+                raise InputError(
+                    f"the policy of this checkpoint has {name} = {shown(theirs)}, and that of this "
+                    f"config {ours}: restore it with the risk and return_scale it was trained with"
+                )
 
     def save_to_path(
         self, path: Any = None, *, state: Any = None, filesystem: Any = None, **_: Any
@@ -237,8 +253,15 @@ class Plug(Checkpointable):
     def restore_from_path(self, path: Any, *, filesystem: Any = None, **_: Any) -> None:
         """Read what `save_to_path` wrote; whatever else is there is not looked at."""
         found, place = _place(path, filesystem)
-        with found.open_input_stream(f"{place}/{_FILE}") as file:
-            arrays, record = unpack_arrays(file.read(), "rllib augmenter", Path(place) / _FILE)
+        try:
+            with found.open_input_stream(f"{place}/{_FILE}") as file:
+                data = file.read()
+        except OSError as error:
+            raise InputError(
+                f"{place}/{_FILE} cannot be read ({type(error).__name__}): save the checkpoint "
+                "again"
+            ) from None
+        arrays, record = unpack_arrays(data, "rllib augmenter", Path(place) / _FILE)
         self.set_state({"arrays": arrays, "numbers": record})
 
     def get_ctor_args_and_kwargs(self) -> Any:
