@@ -99,6 +99,9 @@ def test_state_dictionaries_and_damage(build: Any, tmp_path: Path) -> None:
         with pytest.raises(mvpi.InputError):
             algorithm._mvpi.restore_from_path(place)
         assert augmenter_of(algorithm).y == before
+    (place / FILE).unlink()
+    with pytest.raises(mvpi.InputError, match=r"cannot be read.*save the checkpoint again"):
+        algorithm._mvpi.restore_from_path(place)
     assert not (tmp_path / "executed").exists()
 
 
@@ -134,3 +137,23 @@ def test_another_risk_aversion_on_restore(build: Any, tmp_path: Path) -> None:
     assert after.rewards.tobytes() == before.rewards.tobytes()
     assert after.risk == mvpi.MeanVariance(5.0)
     assert learner_told(other) == (after.risk, before.y)
+
+
+def test_other_columns_on_restore(build: Any, tmp_path: Path) -> None:
+    """Networks of one size that see something else, or in another unit."""
+    algorithm = build(risk_averse(ppo(), risk=mvpi.OfReturn(0.5)))
+    algorithm.train()
+    path = algorithm.save_to_path(str(tmp_path))
+    others = [
+        (risk_averse(ppo(), risk=mvpi.RiskRange(0.5, 2.0)), r"columns = \['return_so_far'\]"),
+        (risk_averse(ppo(), risk=mvpi.OfReturn(0.5), return_scale=9.0), "return_scale = 1"),
+    ]
+    for config, words in others:
+        other = build(config)
+        with pytest.raises(mvpi.InputError, match=words) as caught:
+            other.restore_from_path(path)
+        assert "\n" not in str(caught.value)
+        assert not augmenter_of(other).ready
+    other = build(risk_averse(ppo(), risk=mvpi.OfReturn(mvpi.CVaR(0.3))))
+    other.restore_from_path(path)
+    assert augmenter_of(other).ready

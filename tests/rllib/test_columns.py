@@ -13,6 +13,7 @@ from helpers.rllib_problems import (
     Gamble,
     Seen,
     assert_same_bits,
+    brief,
     dqn,
     ppo,
     sac,
@@ -20,7 +21,7 @@ from helpers.rllib_problems import (
     watching,
 )
 from ray.rllib.algorithms.algorithm import Algorithm
-from ray.rllib.connectors.env_to_module import MeanStdFilter
+from ray.rllib.connectors.env_to_module import FlattenObservations, MeanStdFilter
 from ray.rllib.connectors.learner import AddOneTsToEpisodesAndTruncate
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 
@@ -63,8 +64,8 @@ def chunk(risk: mvpi.Risk, rewards: list[float], lam: float, earned: float, befo
 def piped(episodes: list[Any], risk: Any, y: Any, drawn: bool = False) -> list[Any]:
     """As pieces after ours see them: sampled, with an artificial step, or drawn from a buffer."""
     columns = Columns(risk)
-    ours = AugmentRewards(columns=columns, redraws=drawn and "risk_aversion" in columns, seed=0)
-    ours.use(risk, y)
+    ours = AugmentRewards(columns=columns, redraws=drawn and "risk_aversion" in columns)
+    ours.use(risk, y, seed=0)
     seen, shared = list(episodes), {}
     for piece in [ours] if drawn else [AddOneTsToEpisodesAndTruncate(), ours]:
         piece(rl_module=None, batch={}, episodes=seen, shared_data=shared)
@@ -321,6 +322,68 @@ def test_a_connector_that_changes_observations_is_noticed(build: Any) -> None:
     algorithm = build(risk_averse(config, risk=mvpi.OfReturn(0.5)))
     with pytest.raises(mvpi.InputError, match="such as MeanStdFilter"):
         algorithm.train()
+
+
+def test_another_environment_for_evaluation_after_risk_averse(build: Any) -> None:
+    config = risk_averse(ppo(), risk=mvpi.OfReturn(0.5))
+    config.evaluation(evaluation_num_env_runners=0, evaluation_interval=1)
+    with pytest.raises(mvpi.InputError, match="would not be extended"):
+        build(config.evaluation(evaluation_config={"env": Gamble}))
+
+
+class NoNumbers(Gamble):
+    """Now and then a reward that is no number."""
+
+    def step(self, action: int) -> Any:
+        observation, reward, *rest = super().step(action)
+        return (observation, np.nan if self._time == 3 else reward, *rest)
+
+
+@pytest.mark.parametrize("risk", [mvpi.MeanVariance(0.5), mvpi.OfReturn(RANGE)], ids=str)
+def test_rewards_that_are_no_numbers(build: Any, risk: Any) -> None:
+    """The policy sees none of them, so that the error is that of the rewards."""
+    algorithm = build(risk_averse(ppo(NoNumbers), risk=risk))
+    with pytest.raises(mvpi.InputError, match="rewards must be finite, the environment gave nan:"):
+        algorithm.train()
+
+
+class Dictionaries(gym.ObservationWrapper[Any, Any, Any]):
+    """`Gamble` with observations of two parts."""
+
+    def __init__(self, config: Any) -> None:
+        super().__init__(Gamble())
+        parts = {"a": self.env.observation_space, "z": gym.spaces.Discrete(3)}
+        self.observation_space = gym.spaces.Dict(parts)
+
+    def observation(self, observation: Any) -> Any:
+        return {"a": observation, "z": 1}
+
+
+class Flattened(gym.wrappers.FlattenObservation[Any, Any, Any]):
+    def __init__(self, config: Any) -> None:
+        super().__init__(Dictionaries(config))
+
+
+def test_dictionaries_are_flattened_by_the_environment(build: Any) -> None:
+    flat = {"env_to_module_connector": lambda *_, **__: FlattenObservations()}
+    algorithm = build(risk_averse(ppo(Dictionaries).env_runners(**flat), risk=RANGE))
+    with pytest.raises(mvpi.InputError, match="or FlattenObservation of gymnasium"):
+        algorithm.train()
+    result = build(risk_averse(ppo(Flattened), risk=RANGE)).train()
+    assert result["mvpi"]["y_low"] > 0.0
+
+
+def test_the_seed_may_be_set_after_risk_averse(build: Any) -> None:
+    """Risk aversions that learners draw follow from the seed of the config that is built."""
+
+    def drawn(config: Any) -> list[float]:
+        Seen.forget()
+        algorithm = build(risk_averse(watching(brief(config)), risk=RANGE).debugging(seed=7))
+        algorithm.local_replay_buffer.rng = np.random.default_rng(0)
+        algorithm.train()
+        return [float(e.get_observations(0)[-1]) for e in Seen.episodes[0]]
+
+    assert drawn(dqn().debugging(seed=1)) == drawn(dqn().debugging(seed=2))
 
 
 def test_refusals() -> None:

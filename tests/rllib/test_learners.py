@@ -48,6 +48,24 @@ def test_two_learners_are_two_halves(build: Any) -> None:
     assert learners(algorithm) == [(mvpi.MeanVariance(1.0), 1.0)] * 2
 
 
+def test_two_learners_share_y_along_a_range(build: Any) -> None:
+    """Restored too, by another number of learners and env runners than saved it."""
+    risk = mvpi.OfReturn(mvpi.RiskRange(0.5, 2.0))
+    saved = build(risk_averse(ppo().env_runners(num_envs_per_env_runner=3), risk=risk))
+    saved.train()
+    config = ppo().learners(num_learners=2).env_runners(num_env_runners=1)
+    algorithm = build(risk_averse(config, risk=risk))
+    algorithm._mvpi.set_state(saved.get_state("mvpi")["mvpi"])
+    for _ in range(2):
+        (one, along), (other, along_other) = learners(algorithm)
+        ours = augmenter_of(algorithm)
+        assert one == other == ours.risk
+        assert np.ptp(along) > 0.0
+        np.testing.assert_array_equal(along, along_other)
+        assert [along[0], along[-1]] == [*ours.y_at([0.5, 2.0])]
+        algorithm.train()
+
+
 @pytest.mark.parametrize("make", [impala, appo], ids=["IMPALA", "APPO"])
 @pytest.mark.parametrize(("num_learners", "aggregators"), [(0, 0), (1, 0), (2, 0), (1, 1)], ids=str)
 def test_asynchronous(build: Any, make: Any, num_learners: int, aggregators: int) -> None:

@@ -73,10 +73,13 @@ def _finite(augmented: Array, risk: Risk, y: float | None = None) -> Array:
     return augmented
 
 
-def _check_rewards(rewards: Array) -> None:
+def check_rewards(rewards: Array) -> None:
+    """Rewards that an environment gave are finite."""
     if not all_finite(rewards):
         odd = rewards[~np.isfinite(rewards)][0]
-        raise InputError(f"rewards must be finite, the environment gave {odd}")
+        raise InputError(
+            f"rewards must be finite, the environment gave {odd}: correct it there or in a wrapper"
+        )
 
 
 def _is_one_step(reward: Any, time: Any, terminated: Any) -> bool:
@@ -236,7 +239,7 @@ class Augmenter:
         if t.min(initial=0) < 0:
             raise InputError(f"times must be >= 0, got {t.min()}")
         if self._extended is not None:
-            _check_rewards(new)
+            check_rewards(new)
             cut = self._steps("truncated", truncated, new, np.dtype(np.bool_))
             self._extended.observe(new, self._seen(columns, new.shape), ends | cut)
         self._observe_arrays(new, t, ends)
@@ -245,7 +248,7 @@ class Augmenter:
         self, rewards: Array, times: npt.NDArray[np.int64] | int, terminated: npt.NDArray[np.bool_]
     ) -> None:
         """`observe` of arrays of one shape, by a measure without columns: no checks but one."""
-        _check_rewards(rewards)
+        check_rewards(rewards)
         self._window.extend(rewards, times, terminated)
         self._y = None
         self._observed += rewards.size

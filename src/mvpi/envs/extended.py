@@ -104,9 +104,13 @@ class ExtendedObservation(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConst
         """What risk aversions are drawn with, after a reset with `seed`."""
         return self.np_random
 
+    def _earned(self, reward: float) -> float:
+        """What a reward adds to the return so far."""
+        return reward
+
     def step(self, action: Any) -> Step:
         observation, reward, terminated, truncated, info = self.env.step(action)
-        self.raw = self.columns.step(self.raw, float(reward))
+        self.raw = self.columns.step(self.raw, self._earned(float(reward)))
         extended = self._extender(observation, self.raw)
         return extended, float(reward), terminated, truncated, info
 

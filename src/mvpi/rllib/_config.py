@@ -1,15 +1,10 @@
-"""A config that is risk-averse from here on, and what is refused."""
+"""A config that is risk-averse from here on."""
 
 from __future__ import annotations
 
 from typing import Any, TypeVar
 
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
-from ray.rllib.algorithms.cql import CQLConfig
-from ray.rllib.algorithms.dqn import DQNConfig
-from ray.rllib.algorithms.impala import IMPALAConfig
-from ray.rllib.algorithms.ppo import PPOConfig
-from ray.rllib.algorithms.sac import SACConfig
 from ray.rllib.utils import force_list
 
 from mvpi._checks import check_kind, check_number
@@ -20,13 +15,11 @@ from mvpi.risk import Risk
 from mvpi.rllib._connector import LearnerConnectors
 from mvpi.rllib._driver import Attach
 from mvpi.rllib._environment import extend
+from mvpi.rllib._refusals import ON_POLICY, refuse
 from mvpi.rllib._runner import ReportRewards, refuse_changing_rewards
 from mvpi.rllib._settings import Settings
 
 Config = TypeVar("Config", bound=AlgorithmConfig)
-
-_ON_POLICY = (PPOConfig, IMPALAConfig)  # APPO's config is a kind of IMPALA's
-_OFF_POLICY = (DQNConfig, SACConfig)
 
 
 def risk_averse(
@@ -52,7 +45,9 @@ def risk_averse(
     afterwards.
     """
     check_kind(config, AlgorithmConfig, "config", "an AlgorithmConfig of RLlib")
-    _refuse(config)
+    if isinstance(config._learner_connector, LearnerConnectors):
+        raise InputError("this config is risk-averse already: call risk_averse on the plain one")
+    refuse(config)
     # Checks them all; the algorithm makes its own.
     known = Augmenter(
         risk,
@@ -64,7 +59,7 @@ def risk_averse(
         known.risk,
         None if window is None else known.window,
         known.occupancy,
-        isinstance(config, _ON_POLICY),
+        isinstance(config, ON_POLICY),
         check_number(return_scale, "return_scale", above=0.0),
     )
     averse: Any = config.copy(copy_frozen=False)
@@ -72,7 +67,7 @@ def risk_averse(
     if columns.size:
         extend(averse, columns, settings.risk)
     own: Any = config._learner_connector
-    averse.learners(learner_connector=LearnerConnectors(own, settings, config.seed))
+    averse.learners(learner_connector=LearnerConnectors(own, settings))
     averse.callbacks(
         on_algorithm_init=[*force_list(config.callbacks_on_algorithm_init), Attach(settings)],
         on_environment_created=[
@@ -83,29 +78,3 @@ def risk_averse(
     )
     made: Config = averse
     return made
-
-
-def _refuse(config: Any) -> None:
-    name = type(config).__name__
-    if isinstance(config._learner_connector, LearnerConnectors):
-        raise InputError("this config is risk-averse already: call risk_averse on the plain one")
-    if not isinstance(config, _ON_POLICY + _OFF_POLICY) or isinstance(config, CQLConfig):
-        raise InputError(
-            f"{name} is not supported: use PPO, APPO, IMPALA, SAC or DQN; for data collected "
-            "before, see mvpi.offline"
-        )
-    if config.is_offline:
-        raise InputError(
-            f"{name} reads rewards from {config.input_!r}: sample them from an environment, or see "
-            "mvpi.offline"
-        )
-    if not (config.enable_rl_module_and_learner and config.enable_env_runner_and_connector_v2):
-        raise InputError(
-            f"{name} is on RLlib's old API stack: config.api_stack(enable_rl_module_and_learner="
-            "True, enable_env_runner_and_connector_v2=True)"
-        )
-    if config.is_multi_agent:
-        raise InputError(
-            f"{name} has several agents, {sorted(map(str, config.policies))}: one y for all of "
-            "them would mean nothing; use an environment of one agent"
-        )

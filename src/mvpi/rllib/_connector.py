@@ -51,7 +51,6 @@ class AugmentRewards(ConnectorV2):
         *args: Any,
         columns: Columns = NO_COLUMNS,
         redraws: bool = False,
-        seed: int | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
@@ -59,17 +58,24 @@ class AugmentRewards(ConnectorV2):
         self.y: Dual = 0.0
         self._drawn_anew = False
         self._columns, self._redraws = columns, redraws
-        self._seed = seed
         self._rng: np.random.Generator | None = None
 
-    def use(self, risk: Risk, y: Dual, learner: int = 0, *, drawn_anew: bool = False) -> None:
-        """Augment with these from now on. Learners draw different risk aversions.
+    def use(
+        self,
+        risk: Risk,
+        y: Dual,
+        learner: int = 0,
+        *,
+        seed: int | None = None,
+        drawn_anew: bool = False,
+    ) -> None:
+        """Augment with these from now on. Learners draw different risk aversions, by one `seed`.
 
         `drawn_anew` says that nobody else holds the episodes that are passed in.
         """
         self.risk, self.y, self._drawn_anew = risk, y, drawn_anew
         if self._rng is None:
-            entropy = None if self._seed is None else [self._seed, learner]
+            entropy = None if seed is None else [seed, learner]
             self._rng = np.random.default_rng(entropy)
 
     def __call__(
@@ -222,14 +228,18 @@ class LearnerConnectors:
 
     own: Callable[..., Any] | None
     settings: Settings
-    seed: int | None
 
     def __call__(self, *spaces: Any) -> list[Any]:
         pieces = [] if self.own is None else self.own(*spaces)
         if isinstance(pieces, ConnectorV2):
             pieces = [pieces]
+        if not isinstance(pieces, list | tuple):
+            raise InputError(
+                "the function given as learner_connector must return a ConnectorV2 or a list of "
+                f"them, got {pieces!r}"
+            )
         columns, redraws = self.settings.columns, self.settings.redraws
-        return [AugmentRewards(columns=columns, redraws=redraws, seed=self.seed), *pieces]
+        return [AugmentRewards(columns=columns, redraws=redraws), *pieces]
 
 
 def use_everywhere(worker: Any, risk: Risk, y: Dual, *, drawn_anew: bool = False) -> None:
@@ -238,4 +248,4 @@ def use_everywhere(worker: Any, risk: Risk, y: Dual, *, drawn_anew: bool = False
     for piece in [] if pipeline is None else pipeline.connectors:
         if isinstance(piece, AugmentRewards):
             learner = getattr(worker, "_learner_index", 0)
-            piece.use(risk, y, learner, drawn_anew=drawn_anew)
+            piece.use(risk, y, learner, seed=worker.config.seed, drawn_anew=drawn_anew)

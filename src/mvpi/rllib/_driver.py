@@ -7,7 +7,7 @@ aggregators, which get it before the next batch: Ray keeps the order of calls.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,14 +20,16 @@ from ray.rllib.utils import force_list
 from ray.rllib.utils.checkpoints import Checkpointable
 from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS
 
-from mvpi._checks import check_kind
+from mvpi._checks import check_kind, shown
 from mvpi._storage.arrays import pack_arrays, unpack_arrays
 from mvpi._types import Array
 from mvpi.augmenter import Augmenter
+from mvpi.augmenter.augmenter import check_rewards
 from mvpi.errors import InputError
 from mvpi.risk import RETURN_SO_FAR, range_of
 from mvpi.rllib._connector import Dual, LearnerConnectors, use_everywhere
-from mvpi.rllib._environment import ExtendedEnvironment
+from mvpi.rllib._environment import ExtendedEnvironment, refuse_other_environment
+from mvpi.rllib._refusals import refuse
 from mvpi.rllib._replay import attach_steps, draws_new_episodes, refuse_other_buffers
 from mvpi.rllib._runner import REWARDS, ReportRewards, Sampled, nothing
 from mvpi.rllib._settings import Settings
@@ -50,6 +52,7 @@ class Attach:
     settings: Settings
 
     def __call__(self, *, algorithm: Any, **_: Any) -> None:
+        refuse(algorithm.config)
         if not isinstance(algorithm.config._learner_connector, LearnerConnectors):
             raise InputError(
                 "config.learners(learner_connector=...) after risk_averse replaces what it needs: "
@@ -61,11 +64,13 @@ class Attach:
                 "config.callbacks(on_sample_end=...) after risk_averse replaces what it needs: set "
                 "callbacks first and call risk_averse last"
             )
-        if self.settings.columns.size and algorithm.config.env is not ExtendedEnvironment:
-            raise InputError(
-                "config.environment(...) after risk_averse replaces what it needs: set the "
-                "environment first and call risk_averse last"
-            )
+        if self.settings.columns.size:
+            if algorithm.config.env is not ExtendedEnvironment:
+                raise InputError(
+                    "config.environment(...) after risk_averse replaces what it needs: set the "
+                    "environment first and call risk_averse last"
+                )
+            refuse_other_environment(algorithm.config)
         algorithm._mvpi = Plug(self.settings, algorithm)
 
 
@@ -144,6 +149,7 @@ class Plug(Checkpointable):
         if self._fixed_window is None and self.augmenter.window != size:
             self.augmenter.resize(size)
         if self.columns.size:
+            check_rewards(rewards)
             columns = self._columns(seen, rewards)
             ends = {"terminated": terminated, "truncated": truncated}
             self.augmenter.observe(rewards, times, **ends, columns=columns)
@@ -163,8 +169,9 @@ class Plug(Checkpointable):
         if not (fault <= _FAULT * size).all():
             raise InputError(
                 f"observations do not hold {' and '.join(columns.names)} as they were written: "
-                "leave out connectors that change observations, such as MeanStdFilter, and put "
-                "gymnasium.wrappers.NormalizeObservation on the environment instead"
+                "leave out connectors that change observations, such as MeanStdFilter and "
+                "FlattenObservations, and put NormalizeObservation or FlattenObservation of "
+                "gymnasium.wrappers on the environment instead"
             )
         return before
 
@@ -201,12 +208,18 @@ class Plug(Checkpointable):
     def get_state(self, components: Any = None, **_: Any) -> dict[str, Any]:
         """Arrays and plain numbers."""
         arrays, numbers = self.augmenter.state()
-        return {"arrays": arrays, "numbers": numbers}
+        return {"arrays": arrays, "numbers": {**numbers, **self._seen_by_policy()}}
+
+    def _seen_by_policy(self) -> dict[str, Any]:
+        """What the networks of a checkpoint are for."""
+        scale = self.columns.return_scale if RETURN_SO_FAR in self.columns else None
+        return {"columns": list(self.columns.names), "return_scale": scale}
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Go on with the rewards of a checkpoint, and the risk aversion found for a budget."""
         restored = self._new_augmenter()
         try:
+            self._refuse_other_columns(state["numbers"])
             restored.restore(state["arrays"], state["numbers"])
         except (KeyError, TypeError, AttributeError, OverflowError) as error:
             raise InputError(f"this is no state of mvpi.rllib: {error!r}") from None
@@ -215,6 +228,16 @@ class Plug(Checkpointable):
             self.augmenter.resize(self._fixed_window)
         if self.augmenter.ready:
             self._tell()
+
+    def _refuse_other_columns(self, numbers: Mapping[str, Any]) -> None:
+        """Checkpoints from before these were recorded are taken as they are."""
+        for name, ours in self._seen_by_policy().items():
+            theirs = numbers.get(name, ours)
+            if theirs != ours:
+                raise InputError(
+                    f"the policy of this checkpoint has {name} = {shown(theirs)}, and that of this "
+                    f"config {ours}: restore it with the risk and return_scale it was trained with"
+                )
 
     def save_to_path(
         self, path: Any = None, *, state: Any = None, filesystem: Any = None, **_: Any
@@ -230,8 +253,15 @@ class Plug(Checkpointable):
     def restore_from_path(self, path: Any, *, filesystem: Any = None, **_: Any) -> None:
         """Read what `save_to_path` wrote; whatever else is there is not looked at."""
         found, place = _place(path, filesystem)
-        with found.open_input_stream(f"{place}/{_FILE}") as file:
-            arrays, record = unpack_arrays(file.read(), "rllib augmenter", Path(place) / _FILE)
+        try:
+            with found.open_input_stream(f"{place}/{_FILE}") as file:
+                data = file.read()
+        except OSError as error:
+            raise InputError(
+                f"{place}/{_FILE} cannot be read ({type(error).__name__}): save the checkpoint "
+                "again"
+            ) from None
+        arrays, record = unpack_arrays(data, "rllib augmenter", Path(place) / _FILE)
         self.set_state({"arrays": arrays, "numbers": record})
 
     def get_ctor_args_and_kwargs(self) -> Any:

@@ -7,6 +7,7 @@ with Ray is lost when its session ends, and a checkpoint is loaded in another on
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -52,6 +53,10 @@ class ExtendedEnvironment(ExtendedObservation):
         if self._rng is None:
             self._rng = np.random.default_rng(None if seed is None else [seed, 1])
         return self._rng
+
+    def _earned(self, reward: float) -> float:
+        """None of a reward that is not finite: networks must act until the driver refuses it."""
+        return reward if math.isfinite(reward) else 0.0
 
     def step(self, action: Any) -> Step:
         observation, reward, terminated, truncated, info = super().step(action)
@@ -100,14 +105,19 @@ def _refuse(config: Any, risk: Risk) -> None:
         )
     if KEY in config.env_config:
         raise InputError(f"env_config has a key {KEY!r} already: rename it")
-    other = config.evaluation_config or {}
+    refuse_other_environment(config)
+    if range_of(risk) is None and _chosen(config.evaluation_config) is not None:
+        raise InputError(f"{risk} is no range of risk aversions: leave risk_aversion out")
+
+
+def refuse_other_environment(config: Any) -> None:
+    """Evaluations must be of an environment that is extended."""
+    other = config.evaluation_config
     if isinstance(other, Mapping) and "env" in other:
         raise InputError(
             "an environment of its own for evaluation would not be extended: "
             f'evaluation_config={{"env_config": {{"{KEY}": {{"env": ...}}}}}}'
         )
-    if range_of(risk) is None and _chosen(other) is not None:
-        raise InputError(f"{risk} is no range of risk aversions: leave risk_aversion out")
 
 
 def _chosen(evaluation_config: Any) -> Any:

@@ -11,6 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from ray.rllib.algorithms.algorithm import Algorithm
+from ray.rllib.connectors.common.frame_stacking import FrameStacking
+from ray.rllib.connectors.env_to_module import MeanStdFilter, PrevActionsPrevRewards
 from ray.rllib.core import DEFAULT_MODULE_ID
 from ray.rllib.core.columns import Columns as RllibColumns
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
@@ -49,6 +51,7 @@ class Policy:
             raise InputError(
                 "this module is recurrent, and predict has no memory: use algorithm.evaluate()"
             )
+        _refuse_memory(runner._env_to_module)
         self.risk_aversion, self.acted = risk_aversion, acted
         self.columns = columns if risk_aversion is None else columns.at(risk_aversion)
         self.env_factory: EnvFactory = as_env_factory(
@@ -59,6 +62,7 @@ class Policy:
         # IMPALA and APPO never send weights to this process's env runner while others sample.
         self._module.set_state(algorithm.learner_group.get_weights()[DEFAULT_MODULE_ID])
         self._to_module, self._to_env = deepcopy((runner._env_to_module, runner._module_to_env))
+        _freeze_filters(self._to_module)
         with_env: gym.Env[Any, Any] = self.env_factory.evaluation()
         self._spaces = with_env.observation_space, with_env.action_space
         with_env.close()
@@ -98,6 +102,22 @@ class Policy:
         """The same action: nothing is drawn."""
         del rng
         return self.predict(observation, return_so_far)
+
+
+def _refuse_memory(pipeline: Any) -> None:
+    for piece in pipeline.connectors:
+        if isinstance(piece, FrameStacking | PrevActionsPrevRewards):
+            raise InputError(
+                f"{type(piece).__name__} looks at earlier steps, and predict has no memory: use "
+                "algorithm.evaluate()"
+            )
+
+
+def _freeze_filters(pipeline: Any) -> None:
+    """Normalise by what was seen in training: to predict must not change the policy."""
+    for piece in pipeline.connectors:
+        if isinstance(piece, MeanStdFilter):
+            piece._update_stats = False
 
 
 def policy_of(algorithm: Algorithm, risk_aversion: float | None = None) -> Policy:

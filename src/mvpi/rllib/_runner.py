@@ -7,6 +7,7 @@ last step by then.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -17,6 +18,7 @@ from gymnasium.wrappers import NormalizeReward
 from gymnasium.wrappers.vector import NormalizeReward as NormalizeVectorReward
 
 from mvpi._types import Array
+from mvpi.envs.extended import EXTENSION
 from mvpi.errors import InputError
 from mvpi.rllib._environment import seen_columns
 
@@ -43,12 +45,13 @@ class ReportRewards:
 
     def __call__(self, *, env_runner: Any, metrics_logger: Any, samples: Any, **_: Any) -> None:
         if not env_runner.config.in_evaluation:
-            found = sampled(samples, self.columns)
+            space = env_runner.env.single_observation_space if self.columns else None
+            found = sampled(samples, self.columns, space)
             metrics_logger.log_value(REWARDS, found, reduce="item_series")
 
 
-def sampled(episodes: Any, columns: int = 0) -> Sampled:
-    """The rewards of chunks of episodes, which are extended by some columns."""
+def sampled(episodes: Any, columns: int = 0, space: gym.Space[Any] | None = None) -> Sampled:
+    """The rewards of chunks of episodes, extended by some columns in an environment of a space."""
     chunks = [episode for episode in episodes if len(episode) > 0]
     if not chunks:
         return nothing(columns)
@@ -58,7 +61,9 @@ def sampled(episodes: Any, columns: int = 0) -> Sampled:
     terminated, truncated = np.zeros((2, int(ends[-1]) + 1), np.bool_)
     terminated[ends] = [chunk.is_terminated for chunk in chunks]
     truncated[ends] = [chunk.is_truncated for chunk in chunks]
-    seen = [_before_and_after(chunk, columns) for chunk in chunks] if columns else [nothing(0).seen]
+    seen = [nothing(0).seen]
+    if columns:
+        seen = [_before_and_after(chunk, columns, space) for chunk in chunks]
     return Sampled(
         np.concatenate(rewards),
         np.concatenate(times),
@@ -75,10 +80,20 @@ def nothing(columns: int) -> Sampled:
     return Sampled(np.zeros(0), np.zeros(0, np.int64), none, none, seen)
 
 
-def _before_and_after(chunk: Any, columns: int) -> npt.NDArray[Any]:
+def _before_and_after(chunk: Any, columns: int, space: Any) -> npt.NDArray[Any]:
+    """What the policy saw of the columns; nan, which the driver refuses, if they were moved."""
+    if not _has_form_of(space, chunk.get_observations(0)):
+        return np.full((len(chunk), 2, columns), np.nan)
     kept = chunk.observations
     seen = seen_columns(kept.data, slice(kept.lookback, kept.lookback + len(chunk) + 1), columns)
     return np.stack([seen[:-1], seen[1:]], axis=1)
+
+
+def _has_form_of(space: Any, observation: Any) -> bool:
+    """Whether no connector has flattened, stacked or cut the observations of a space."""
+    if isinstance(space, gym.spaces.Dict):
+        return isinstance(observation, Mapping) and EXTENSION in observation
+    return bool(np.shape(observation) == space.shape)
 
 
 def refuse_changing_rewards(*, env: Any, **_: Any) -> None:
