@@ -74,8 +74,8 @@ class Candidates:
             best, why = self.knee, f"the knee of mean and standard deviation of the {self.of}"
         else:
             return (
-                "No knee, since no point lies above the straight line between the least deviation "
-                f"and the largest mean of the {self.of}; choose by the deviation that is acceptable."
+                "No knee, since no point lies above the line between the least deviation and the "
+                f"largest mean of the {self.of}; choose by the deviation that is acceptable."
             )
         if best == 0:
             return f"{self._named(0)}: {why}."
