@@ -56,12 +56,14 @@ def with_whole_options(html: str) -> str:
 
     >>> with_whole_options("<code>mvpi report --static</code>")
     '<code>mvpi report <span class="option">--static</span></code>'
+    >>> with_whole_options("<pre><code>mvpi report --static</code></pre>")
+    '<pre><code>mvpi report --static</code></pre>'
     """
 
     def marked(code: re.Match[str]) -> str:
         return re.sub(r"(?<![\w-])--?[a-z][\w-]*", r'<span class="option">\g<0></span>', code[0])
 
-    return re.sub(r"<code>[^<\n]*</code>", marked, html)
+    return re.sub(r"(?<!<pre>)<code>[^<]*</code>", marked, html)
 
 
 def with_links(markdown: str, src_uri: str) -> str:

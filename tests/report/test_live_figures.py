@@ -73,6 +73,19 @@ def test_a_histogram_has_every_episode(study: Comparison) -> None:
         assert middle == pytest.approx(mean["x"][0], abs=width)
 
 
+def test_a_single_evaluation_is_seen(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "short", risk="0.5", seed=0)
+    rows = "steps,return_mean,return_variance,reward_mean,reward_variance,y\n"
+    (run / "metrics.csv").write_text(rows + "10,4.0,2.0,0.4,0.1,0.3\n")
+    comparison = only_section(tmp_path)
+    for draw in (live_figures.curves, live_figures.inside_training):
+        figure = draw(comparison, look(comparison))
+        assert figure is not None
+        for trace in figure["data"]:
+            assert (len(trace["x"]), trace["mode"]) == (1, "markers")
+        go.Figure(json.loads(json.dumps(figure)))
+
+
 def test_objectives_along_training_are_made_of_the_rows(tmp_path: Path) -> None:
     for seed in (0, 1):
         run = write_run(tmp_path / str(seed), risk="0.5", seed=seed)

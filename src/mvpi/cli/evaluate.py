@@ -140,12 +140,12 @@ _NAMES = {
 
 
 def _table(rows: Statistics, result: Evaluation, title: str, risk: Risk) -> Table:
+    from mvpi.report.formatting import counted
+
     table = Table("", "value", "95% interval", title=title)
     what = "" if risk.of_return else " of the reward of a step"
-    table.caption = (
-        f"{len(result.returns)} episodes, {len(result.rewards)} steps; "
-        f"objective: {risk.value_label}{what}"
-    )
+    size = f"{counted([len(result.returns)], 'episode')}, {counted([len(result.rewards)], 'step')}"
+    table.caption = f"{size}; objective: {risk.value_label}{what}"
     table.columns[0].no_wrap = True
     for column in table.columns[1:]:
         column.justify = "right"

@@ -23,7 +23,7 @@ _OLDEST_MUJOCO = 4
 
 @dataclass(frozen=True)
 class Task:
-    """A recipe that can be written down: an environment id and the noise on its actions.
+    """An environment id and the noise on its actions; calling it makes the environment.
 
     >>> Task("mvpi/Markowitz-v0", action_noise=0.1)()
     <NoisyActions<OrderEnforcing<Markowitz<mvpi/Markowitz-v0>>>>

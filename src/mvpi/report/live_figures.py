@@ -187,11 +187,11 @@ def _series_traces(
             "hoverinfo": "skip",
         }
         yield _trace(comparison, agent, band, series=series.name)
-    facts = _lines(_list(steps), _list(mean), _line(style))
+    facts = _curve(_list(steps), _list(mean), _line(style), style)
     yield _trace(comparison, agent, facts, told, series=series.name)
     for seed, curve in runs if len(runs) > 1 else ():
         x, y = thinned(np.array(curve, np.float64)).T
-        facts = _lines(_list(x), _list(y), {"color": style.color, "width": 0.8})
+        facts = _curve(_list(x), _list(y), {"color": style.color, "width": 0.8}, style)
         yield _trace(comparison, agent, facts, told, series=series.name, seed=seed)
 
 
@@ -232,6 +232,14 @@ def _trace(
 
 def _lines(x: list[float], y: list[float], line: Figure) -> Figure:
     return {"type": "scatter", "mode": "lines", "x": x, "y": y, "line": line}
+
+
+def _curve(x: list[float], y: list[float], line: Figure, style: Style) -> Figure:
+    """A line; a single point, after a short run, is a marker, since no line can be seen of it."""
+    if len(x) > 1:
+        return _lines(x, y, line)
+    marker = {"color": style.color, "symbol": _SYMBOLS[style.marker], "size": 9}
+    return {"type": "scatter", "mode": "markers", "x": x, "y": y, "marker": marker}
 
 
 def _layout(x: str, y: str) -> Figure:

@@ -61,7 +61,8 @@ def _range_of(agent: AgentRuns) -> _Range:
 
 def range_sentence(agent: AgentRuns) -> str:
     """What is recommended of the range, for the summary of the page."""
-    return f"{agent.label}: {_range_of(agent).chosen.recommendation()}"
+    advice = _range_of(agent).chosen.recommendation()
+    return f"{agent.label}: {advice[0].lower()}{advice[1:]}"
 
 
 def range_facts(agent: AgentRuns, style: Style, key: str) -> dict[str, Any]:

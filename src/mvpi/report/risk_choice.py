@@ -74,7 +74,7 @@ class Candidates:
             best, why = self.knee, f"the knee of mean and standard deviation of the {self.of}"
         else:
             return (
-                "No knee: no point lies above the chord between the least deviation and the "
+                "No knee, since no point lies above the line between the least deviation and the "
                 f"largest mean of the {self.of}; choose by the deviation that is acceptable."
             )
         if best == 0:
