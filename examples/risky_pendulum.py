@@ -33,7 +33,7 @@ COLORS = {"risk-neutral": "tab:red", "risk-averse": "tab:blue"}
 
 def start(risk: float, seed: int, out: Path, core: int) -> subprocess.Popen[str]:
     """`mvpi train` in a process of its own, on one core."""
-    command = [sys.executable, "-m", "mvpi.cli", "train", "td3", "--env", ENV, "--json"]
+    command = [sys.executable, "-m", "mvpi", "train", "td3", "--env", ENV, "--json"]
     command += ["--risk", str(risk), "--seed", str(seed), "--steps", str(STEPS), "--out", str(out)]
     command += ["--hidden", "64", "64", "--learning-starts", "2000", "--gamma", "0.95"]
     command += ["--batch-size", "256", "--averaging", "1000"]

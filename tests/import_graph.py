@@ -4,7 +4,8 @@
 
 Imports inside functions and under `TYPE_CHECKING` count, and so do names of modules in texts, as in
 tables for `import_module`. Only the package's own `__init__` may name everything: it is the list of
-public names. The picture shows packages in layers; every arrow points down.
+public names. Left out, too, is `__main__`, which runs the command line. The picture shows packages
+in layers; every arrow points down.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def import_graph(source: Path = SOURCE) -> dict[str, set[str]]:
     return {
         name: {found for found in _named(path, known) if found != name}
         for name, path in known.items()
-        if name != ROOT
+        if name not in {ROOT, f"{ROOT}.__main__"}
     }
 
 

@@ -142,7 +142,7 @@ def test_a_missing_extra_is_named_in_one_line(python: Path, extra: str, code: st
 
 
 def test_the_doctor_of_the_core_alone(python: Path) -> None:
-    done = run(python, "-m", "mvpi.cli", "doctor")
+    done = run(python, "-m", "mvpi", "doctor")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "works: a finite MDP was solved as it should be" in done.stdout
     assert "to install" in done.stdout

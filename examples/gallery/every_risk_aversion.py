@@ -37,4 +37,4 @@ axes.set(xlabel="risk aversion (one over reward)", ylabel="amount held")
 axes.legend()
 figure.savefig(OUT / "every_risk_aversion.png", dpi=100)
 page = ["report", str(run), "--out", str(OUT / "every_risk_aversion.html")]
-subprocess.run([sys.executable, "-m", "mvpi.cli", *page], check=True)
+subprocess.run([sys.executable, "-m", "mvpi", *page], check=True)

@@ -258,7 +258,7 @@ def start(arguments: list[str], until: Path) -> subprocess.Popen[str]:
     """`mvpi train`, running, once it has changed that file."""
     before = until.stat().st_mtime_ns if until.exists() else 0
     process = subprocess.Popen(
-        [sys.executable, "-m", "mvpi.cli", "train", "td3", *arguments],
+        [sys.executable, "-m", "mvpi", "train", "td3", *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -320,7 +320,7 @@ def interrupted(self, action):
     return step(self, action)
 
 GuardedEnv.step = interrupted
-runpy.run_module("mvpi.cli", run_name="__main__")
+runpy.run_module("mvpi", run_name="__main__")
 """
 
 
@@ -385,7 +385,7 @@ class Interrupter:
             os.kill(os.getpid(), signal.SIGINT)
 
 sys.meta_path.insert(0, Interrupter())
-runpy.run_module("mvpi.cli", run_name="__main__")
+runpy.run_module("mvpi", run_name="__main__")
 """
 
 

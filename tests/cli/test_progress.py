@@ -30,7 +30,7 @@ def on_a_terminal(*arguments: str, columns: int = 80, **environment: str) -> lis
     fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     kept = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "NO_COLOR")}
     with subprocess.Popen(
-        [sys.executable, "-m", "mvpi.cli", *arguments],
+        [sys.executable, "-m", "mvpi", *arguments],
         stdin=follower,
         stdout=follower,
         stderr=follower,

@@ -26,7 +26,7 @@ def mistaken(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
 def in_a_shell(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     """The command in a process of its own, with warnings as errors."""
     return subprocess.run(
-        [sys.executable, "-W", "error", "-m", "mvpi.cli", *arguments],
+        [sys.executable, "-W", "error", "-m", "mvpi", *arguments],
         capture_output=True,
         text=True,
         timeout=120,

@@ -157,7 +157,7 @@ def test_a_stop_that_is_asked_for_is_made_at_a_checkpoint(
 
 def test_sigterm_from_the_shell_leaves_a_checkpoint(tmp_path: Path) -> None:
     portfolio(2_000).save(tmp_path / "data.npz")
-    program = [sys.executable, "-m", "mvpi.cli", "offline", "learn", str(tmp_path / "data.npz")]
+    program = [sys.executable, "-m", "mvpi", "offline", "learn", str(tmp_path / "data.npz")]
     options = ["--updates", "1000000", "--ratio-every", "1000", "--out", str(tmp_path / "run")]
     with subprocess.Popen(
         [*program, *OPTIONS, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -187,7 +187,7 @@ def test_real_kills(tmp_path: Path) -> None:
     portfolio(5_000).save(tmp_path / "data.npz")
 
     def command(out: str) -> list[str]:
-        program = [sys.executable, "-m", "mvpi.cli", "offline", "learn", str(tmp_path / "data.npz")]
+        program = [sys.executable, "-m", "mvpi", "offline", "learn", str(tmp_path / "data.npz")]
         return [*program, *OPTIONS, "--updates", "1000", "--out", str(tmp_path / out), "--json"]
 
     subprocess.run(command("whole"), check=True, capture_output=True)
@@ -223,7 +223,7 @@ def test_other_settings_or_data_are_refused(tmp_path: Path) -> None:
 def test_warnings_are_one_line(tmp_path: Path) -> None:
     gathered(np.random.default_rng(0)).save(tmp_path / "data.npz")
     np.savez(tmp_path / "policy.npz", policy=np.full((4, 2), 0.5))  # half of it is not in the data
-    program = [sys.executable, "-m", "mvpi.cli", "offline", "evaluate", "--discount", "0.7"]
+    program = [sys.executable, "-m", "mvpi", "offline", "evaluate", "--discount", "0.7"]
     files = [str(tmp_path / name) for name in ("data.npz", "policy.npz")]
     done = subprocess.run([*program, *files], check=True, capture_output=True, text=True)
     (line,) = done.stderr.splitlines()

@@ -37,7 +37,7 @@ def test_the_table_has_every_place_and_the_knee(page: str) -> None:
     assert "0.8964" in found[2]
     assert "0.1982" in found[4]
     text = Page(page).text.replace("\N{NO-BREAK SPACE}", " ")
-    assert "λ = 1: mean return 90.00, standard deviation 6.000" in text
+    assert "λ = 1: mean reward of a step 0.9000, standard deviation 0.06000" in text
     assert "Risk aversion 1: standard deviation -70%, mean -10% against risk aversion 0" in text
 
 

@@ -6,6 +6,7 @@ knee, or the middle of the range, and the table has all places.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +21,7 @@ from mvpi.report.svg_figures import Style, described
 from mvpi.risk import parse_risk
 from mvpi.risk.extended import at
 
-_BETTER = "Higher and further left is better; bars are 95% intervals."
+_BETTER = "Higher and further left is better"
 
 
 @dataclass(frozen=True)
@@ -88,10 +89,15 @@ def range_facts(agent: AgentRuns, style: Style, key: str) -> dict[str, Any]:
 def _figures(found: _Range, style: Style, key: str) -> Iterator[tuple[str, str, Any]]:
     """Title, caption and drawing of each."""
     of, shown = found.chosen.of, found.shown
+    frontier = (
+        f"Mean and standard deviation of the {of}, the non-dominated points joined. {_BETTER}"
+    )
+    if not any(math.isnan(one.mean.low) for one in found.chosen.moments):
+        frontier += "; bars are 95% intervals"
     drawn = (
         (
             "Frontier",
-            f"Mean and standard deviation of the {of}, the non-dominated points joined. {_BETTER}",
+            f"{frontier}.",
             range_figures.frontier(found.chosen, style, f"{key}-frontier", shown),
         ),
         (
@@ -118,9 +124,10 @@ def _row(found: _Range, i: int, statistics: Estimates) -> dict[str, Any]:
     chosen = found.chosen
     place = "" if i in chosen.efficient else "dominated"
     lam = f"{found.lams[i]:.3g}"
+    one = chosen.moments[i]
     told = (
-        f"λ = {lam}: mean return {number(statistics['mean'].value)}, standard deviation "
-        f"{number(statistics['deviation'].value)}"
+        f"λ = {lam}: mean {chosen.of} {number(one.mean.value)}, standard deviation "
+        f"{number(one.deviation.value)}"
     )
     return {
         "lam": lam,

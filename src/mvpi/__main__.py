@@ -1,4 +1,4 @@
-"""`python -m mvpi.cli`: the same as `mvpi`."""
+"""`python -m mvpi`: the same as `mvpi`."""
 
 from mvpi.cli import main
 
