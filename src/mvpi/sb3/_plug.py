@@ -18,13 +18,10 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 import torch
-from gymnasium.wrappers import NormalizeReward
 from stable_baselines3.common.buffers import BaseBuffer
 from stable_baselines3.common.logger import Logger
-from stable_baselines3.common.preprocessing import get_obs_shape
 from stable_baselines3.common.vec_env import (
     VecEnv,
-    VecEnvWrapper,
     VecNormalize,
     unwrap_vec_normalize,
 )
@@ -52,6 +49,8 @@ from mvpi.sb3._buffers import (
 from mvpi.sb3._extension import raw_in, with_column
 from mvpi.sb3._hooks import install
 from mvpi.sb3._record import FORMAT, augmenter_from, augmenter_record
+from mvpi.sb3._refusals import refuse_changing_rewards, refuse_other_observations
+from mvpi.sb3._reward_recorder import RewardRecorder
 
 _FLOAT32 = np.dtype(np.float32)
 _LARGEST = float(np.finfo(np.float32).max)
@@ -137,8 +136,8 @@ class Plug(ABC):
         if new:
             normalize = None if env is None else unwrap_vec_normalize(env)
         if not self.augmenter.risk.is_neutral:
-            _refuse_changing_rewards(env if new else None, normalize)
-        _refuse_other_observations(buffer, model)
+            refuse_changing_rewards(env if new else None, normalize)
+        refuse_other_observations(buffer, model)
         if new:
             self._env, self._normalize = env, normalize
             self._clock.reset()
@@ -417,51 +416,6 @@ class OnPolicyPlug(Plug):
         self.grows_with_rollout = state.get("_grows_with_rollout", self.grows_with_rollout)
 
 
-class RewardRecorder(VecEnvWrapper):
-    """Keeps what the environments gave, which SB3 changes in place at a time limit."""
-
-    recording = False
-
-    def begin(self, clock: EpisodeClock | None) -> None:
-        """Record steps from now on, with their times by this clock if there is one."""
-        self.recording = True
-        self._clock = clock
-        self.rewards: list[Rewards] = []
-        self.terminated: list[list[bool]] = []
-        self.dones: list[list[bool]] = []
-        self._times: list[list[int]] = []
-
-    def end(self) -> None:
-        """Record no more."""
-        self.times()
-        self.recording = False
-
-    def times(self) -> list[list[int]]:
-        """Of all steps so far, by the clock."""
-        if self._clock is not None:
-            for ended in self.dones[len(self._times) :]:
-                self._times.append(self._clock.step(ended))
-        return self._times
-
-    def reset(self) -> Any:
-        return self.venv.reset()
-
-    def step(self, actions: Any) -> Any:
-        return self._recorded(self.venv.step(actions))
-
-    def step_wait(self) -> Any:
-        return self._recorded(self.venv.step_wait())
-
-    def _recorded(self, step: Any) -> Any:
-        if self.recording:
-            _, rewards, dones, infos = step
-            ended = np.asarray(dones, np.bool_).tolist()
-            self.rewards.append(rewards.copy())
-            self.terminated.append(terminated(ended, infos) if True in ended else ended)
-            self.dones.append(ended)
-        return step
-
-
 def has_huber_loss(model: Any) -> bool:
     """Whether it learns by the `train` of DQN, in Stable-Baselines3 or SBX.
 
@@ -469,36 +423,3 @@ def has_huber_loss(model: Any) -> bool:
     """
     learns: str = type(model).train.__qualname__
     return learns == "DQN.train"
-
-
-def _refuse_changing_rewards(new: VecEnv | None, normalize: VecNormalize | None) -> None:
-    """Environments inside, which may be in other processes, are asked only when they are new."""
-    if normalize is not None and normalize.norm_reward and normalize.training:
-        changing = "VecNormalize(norm_reward=True)"
-    elif new is not None and _is_wrapped(new, NormalizeReward):
-        changing = "the wrapper NormalizeReward"
-    else:
-        return
-    raise InputError(
-        f"{changing} divides rewards by a scale that changes while the agent learns, so a risk "
-        "aversion has no fixed meaning: leave rewards as they are (norm_reward=False)"
-    )
-
-
-def _refuse_other_observations(buffer: Any, model: Any) -> None:
-    """One of a plain model does not keep what a policy sees beside the observation."""
-    kept = getattr(buffer, "obs_shape", None)
-    if kept is not None and kept != get_obs_shape(model.observation_space):
-        seen = get_obs_shape(model.observation_space)
-        raise InputError(
-            f"the buffer keeps observations of shape {kept}, this {type(model).__name__} sees "
-            f"{seen}: load a buffer that was filled with the same kind of risk"
-        )
-
-
-def _is_wrapped(env: VecEnv, wrapper: type[Any]) -> bool:
-    """Whether an environment inside is; adapters of simulators may not know, having none inside."""
-    try:
-        return any(env.env_is_wrapped(wrapper))
-    except (AttributeError, NotImplementedError):
-        return False
